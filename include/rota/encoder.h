@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "rota/export.h"
+#include "rota/result.h"
+
+namespace rota {
+
+namespace runtime {
+class DeviceState;
+class Recorder;
+}  // namespace runtime
+
+// The end of one submission. Copies stand for the same submission; dropping one waits for nothing.
+class [[nodiscard]] ROTA_API Fence {
+ public:
+  // Returns when the submission has finished. May be called from several threads, again and again.
+  Status wait() const;
+
+ private:
+  friend class Encoder;
+  Fence(std::shared_ptr<runtime::DeviceState> device, std::uint64_t ticket) noexcept
+      : device_(std::move(device)), ticket_(ticket) {}
+
+  std::shared_ptr<runtime::DeviceState> device_;
+  std::uint64_t ticket_;  // submissions of one device are numbered in their order
+};
+
+// Records work as data; nothing runs before submit(). The first bad call is kept, later calls do
+// nothing, and submit() returns it. One thread at a time; any number of encoders per device.
+class ROTA_API Encoder {
+ public:
+  Encoder(Encoder&&) noexcept;
+  Encoder& operator=(Encoder&&) noexcept;
+  ~Encoder();
+
+  // The first error so far.
+  Status status() const;
+
+  // Submissions to one device run in the order of their submit() calls.
+  Result<Fence> submit() &&;
+
+  runtime::Recorder* recorder() const noexcept { return recorder_.get(); }
+
+ private:
+  friend class Device;
+  explicit Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept;
+
+  std::unique_ptr<runtime::Recorder> recorder_;  // null after submit(), or when memory ran out
+};
+
+}  // namespace rota

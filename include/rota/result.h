@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "rota/export.h"
+
+namespace rota {
+
+enum class Errc : std::uint8_t {
+  invalid_argument,  // the caller's values; the message names op, argument, found and wanted
+  unsupported,       // a sound request that this device or build cannot serve
+  no_device,         // no such device, or its driver does not answer
+  out_of_memory,     // host or device
+  device_lost,       // the device is gone; every later call says so, too
+  pipeline_failed,   // the driver refused to build a kernel
+  io,                // a file could not be read or written, or is not what it claims to be
+  internal,          // our bug
+};
+
+ROTA_API std::string_view name(Errc code) noexcept;
+
+struct Error {
+  Errc code;
+  std::string message;
+};
+
+// What value() raises in the caller's own code when it is asked for a value that is not there.
+class BadResult : public std::exception {
+ public:
+  explicit BadResult(Error error) noexcept : error_(std::move(error)) {}
+  const char* what() const noexcept override { return error_.message.c_str(); }
+  const Error& error() const noexcept { return error_; }
+
+ private:
+  Error error_;
+};
+
+// A value or an Error, in the shape of C++23's std::expected. No function of the library throws;
+// only value() does, as std::expected's does, and only where nobody looked before asking.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
+
+  bool ok() const noexcept { return state_.index() == 0; }
+  explicit operator bool() const noexcept { return ok(); }
+
+  T& value() & { return get(*this); }
+  const T& value() const& { return get(*this); }
+  T value() && { return std::move(get(*this)); }
+
+  T& operator*() & { return get(*this); }
+  const T& operator*() const& { return get(*this); }
+  T operator*() && { return std::move(get(*this)); }
+  T* operator->() { return &get(*this); }
+  const T* operator->() const { return &get(*this); }
+
+  // Precondition: !ok().
+  const Error& error() const& { return std::get<1>(state_); }
+  Error error() && { return std::get<1>(std::move(state_)); }
+
+ private:
+  template <class Self>
+  static auto& get(Self& self) {
+    if (!self.ok()) throw BadResult(self.error());
+    return *std::get_if<0>(&self.state_);
+  }
+
+  std::variant<T, Error> state_;
+};
+
+template <>
+class [[nodiscard]] Result<void> {
+ public:
+  Result() noexcept = default;
+  Result(Error error) : error_(std::move(error)), failed_(true) {}
+
+  bool ok() const noexcept { return !failed_; }
+  explicit operator bool() const noexcept { return ok(); }
+  void value() const {
+    if (failed_) throw BadResult(error_);
+  }
+  // Precondition: !ok().
+  const Error& error() const& { return error_; }
+  Error error() && { return std::move(error_); }
+
+ private:
+  Error error_{};
+  bool failed_ = false;
+};
+
+using Status = Result<void>;
+
+}  // namespace rota

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace rota {
+
+// A value that the caller must spell out: it has no default, so leaving it out does not compile.
+template <class T>
+class Required {
+ public:
+  constexpr Required(T value) : value_(value) {}
+  constexpr operator T() const { return value_; }
+
+ private:
+  T value_;
+};
+
+enum class WhenFull : std::uint8_t {
+  wrap,    // a ring: a new token takes the oldest one's slot
+  refuse,  // positions at or beyond the capacity are an error
+};
+
+// Where consecutive tokens of one text live: position p in slot p mod capacity, and slot s in slot
+// s mod page_slots of page table[s / page_slots].
+struct TokenRun {
+  Required<std::uint64_t> tokens;
+  Required<std::uint64_t> position;           // of the first token
+  Required<std::uint64_t> capacity;           // slots
+  std::span<const std::uint32_t> table = {};  // empty: the one page of a contiguous cache
+  WhenFull when_full = WhenFull::wrap;
+};
+
+}  // namespace rota

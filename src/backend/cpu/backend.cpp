@@ -1,0 +1,140 @@
+#include "runtime/backend.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+#include "backend/cpu/queue.h"
+#include "core/cpu_features.h"
+#include "core/error.h"
+
+namespace rota::cpu {
+namespace {
+
+constexpr std::uint64_t kHugePageBytes = 2U << 20;
+constexpr std::uint32_t kMaxThreads = 1024;
+
+std::uint64_t physical_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) : 0;
+}
+
+DeviceInfo describe(std::uint32_t threads) {
+  constexpr auto kUnlimited = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  return {.id = "cpu",
+          .name = core::cpu_name(),
+          .driver = "rota",
+          .kind = DeviceKind::cpu,
+          .memory_bytes = physical_memory_bytes(),
+          .threads = threads,
+          .features = core::cpu_features(),
+          .limits = {.max_buffer_bytes = kUnlimited, .max_binding_bytes = kUnlimited}};
+}
+
+std::uint32_t core_count() { return std::clamp(std::thread::hardware_concurrency(), 1U, kMaxThreads); }
+
+class HostMemory final : public runtime::Memory {
+ public:
+  HostMemory(std::uint64_t bytes, std::byte* host) noexcept : Memory(bytes, host) {}
+  ~HostMemory() override { std::free(host()); }
+};
+
+class CpuPipeline final : public runtime::Pipeline {};
+
+class CpuBatch final : public runtime::PreparedBatch {
+ public:
+  explicit CpuBatch(runtime::Batch prepared) noexcept : batch(std::move(prepared)) {}
+  runtime::Batch batch;
+};
+
+class CpuBackend final : public runtime::Backend {
+ public:
+  CpuBackend(std::unique_ptr<Queue> queue, std::uint32_t threads)
+      : info_(describe(threads)), queue_(std::move(queue)) {}
+
+  const DeviceInfo& info() const noexcept override { return info_; }
+
+  Result<std::shared_ptr<runtime::Memory>> allocate(std::uint64_t bytes, runtime::MemoryKind) override {
+    const bool large = bytes >= kHugePageBytes;
+    const std::uint64_t alignment = large ? kHugePageBytes : runtime::kBindingAlignment;
+    const std::uint64_t rounded = core::round_up(bytes, alignment);
+    auto* const host = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+    if (host == nullptr) {
+      return Error{Errc::out_of_memory, fmt::format("allocate: the system refuses {} bytes to cpu", bytes)};
+    }
+#if defined(MADV_HUGEPAGE)
+    if (large) madvise(host, rounded, MADV_HUGEPAGE);  // a wish: without it memory is slower, nothing else
+#endif
+    return std::shared_ptr<runtime::Memory>(std::unique_ptr<runtime::Memory>(own(host, bytes)));
+  }
+
+  Result<std::shared_ptr<runtime::Pipeline>> build(const runtime::Kernel&, const runtime::Constants&) override {
+    return std::shared_ptr<runtime::Pipeline>(std::make_shared<CpuPipeline>());
+  }
+
+  Result<std::unique_ptr<runtime::PreparedBatch>> prepare(runtime::Batch batch) override {
+    return std::unique_ptr<runtime::PreparedBatch>(std::make_unique<CpuBatch>(std::move(batch)));
+  }
+
+  Status enqueue(std::unique_ptr<runtime::PreparedBatch> batch, std::uint64_t ticket) override {
+    queue_->push(std::move(static_cast<CpuBatch&>(*batch).batch), ticket);
+    return {};
+  }
+
+  Status wait(std::uint64_t ticket) override {
+    queue_->wait(ticket);
+    return {};
+  }
+
+  Status read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) override {
+    if (!to.empty()) std::memcpy(to.data(), from.host() + offset, to.size());
+    return {};
+  }
+
+  Status write(runtime::Memory& to, std::uint64_t offset, std::span<const std::byte> from) override {
+    if (!from.empty()) std::memcpy(to.host() + offset, from.data(), from.size());
+    return {};
+  }
+
+  Status save_pipelines() override { return {}; }
+
+ private:
+  static runtime::Memory* own(std::byte* host, std::uint64_t bytes) {
+    auto* const memory = new (std::nothrow) HostMemory(bytes, host);
+    if (memory == nullptr) {
+      std::free(host);
+      throw std::bad_alloc();
+    }
+    return memory;
+  }
+
+  DeviceInfo info_;
+  std::unique_ptr<Queue> queue_;
+};
+
+Result<std::vector<DeviceInfo>> list() { return std::vector{describe(core_count())}; }
+
+Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
+  if (options.device != "cpu") {
+    return Error{Errc::no_device, fmt::format("open: there is one CPU, \"cpu\", and no \"{}\"", options.device)};
+  }
+  if (options.threads > kMaxThreads) {
+    return core::refuse({"open", "threads"}, options.threads, "at most {}", kMaxThreads);
+  }
+  const std::uint32_t threads = options.threads != 0 ? options.threads : core_count();
+  auto queue = Queue::create(threads);
+  if (!queue) return queue.error();
+  return std::unique_ptr<runtime::Backend>(std::make_unique<CpuBackend>(std::move(queue).value(), threads));
+}
+
+}  // namespace
+
+extern const runtime::BackendEntry kBackend{.name = "cpu", .advice = "", .list = list, .open = open};
+
+}  // namespace rota::cpu

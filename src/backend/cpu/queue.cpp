@@ -1,0 +1,80 @@
+#include "backend/cpu/queue.h"
+
+#include <system_error>
+
+#include "core/error.h"
+
+namespace rota::cpu {
+
+Result<std::unique_ptr<Queue>> Queue::create(std::uint32_t threads) {
+  auto pool = core::ThreadPool::create(threads);
+  if (!pool) return pool.error();
+  std::unique_ptr<Queue> queue(new Queue(std::move(pool).value()));
+  try {
+    queue->thread_ = std::thread([raw = queue.get()] { raw->work(); });
+  } catch (const std::system_error& error) {
+    return Error{Errc::out_of_memory, fmt::format("cpu: cannot start the queue's thread: {}", error.what())};
+  }
+  return queue;
+}
+
+Queue::~Queue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  pushed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Queue::push(runtime::Batch batch, std::uint64_t ticket) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({std::move(batch), ticket});
+  }
+  pushed_.notify_one();
+}
+
+void Queue::wait(std::uint64_t ticket) {
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [&] { return finished_ticket_ >= ticket; });
+}
+
+void Queue::run(const runtime::Command& command) noexcept {
+  runtime::CpuCall call{.constants = {command.constants.values.data(), command.constants.count},
+                        .params = command.params.data(),
+                        .bound = {},
+                        .first_row = 0,
+                        .last_row = 0};
+  std::size_t index = 0;
+  for (const runtime::Binding& binding : command.bound()) {
+    call.bound[index++] = binding.memory->host() + binding.bytes.begin;
+  }
+  pool_->for_each_part(command.work.rows, [&](std::uint64_t first, std::uint64_t last) {
+    runtime::CpuCall part = call;
+    part.first_row = first;
+    part.last_row = last;
+    command.kernel->cpu(part);
+  });
+}
+
+void Queue::work() noexcept {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    pushed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    {
+      const Job job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      for (const runtime::Command& command : job.batch.commands) run(command);
+      lock.lock();
+      finished_ticket_ = job.ticket;
+      lock.unlock();
+      finished_.notify_all();
+    }  // memory that only this job held is released without the lock
+    lock.lock();
+  }
+}
+
+}  // namespace rota::cpu

@@ -1,0 +1,99 @@
+#include "backend/vulkan/memory.h"
+
+#include <algorithm>
+#include <new>
+
+#include "core/error.h"
+
+namespace rota::vulkan {
+namespace {
+
+constexpr VkMemoryPropertyFlags kHostAccess =
+    VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+
+}  // namespace
+
+std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed,
+                                           runtime::MemoryKind kind) {
+  const auto heap_size = [&](uint32_t type) {
+    return properties.memoryHeaps[properties.memoryTypes[type].heapIndex].size;
+  };
+  const auto first_with = [&](VkMemoryPropertyFlags wanted, VkDeviceSize min_heap) -> std::optional<uint32_t> {
+    for (uint32_t type = 0; type < properties.memoryTypeCount; ++type) {
+      const bool has_all = (properties.memoryTypes[type].propertyFlags & wanted) == wanted;
+      if ((allowed >> type & 1U) != 0 && has_all && heap_size(type) >= min_heap) return type;
+    }
+    return std::nullopt;
+  };
+  if (kind == runtime::MemoryKind::upload) return first_with(kHostAccess, 0);
+
+  VkDeviceSize largest_local = 0;
+  for (uint32_t type = 0; type < properties.memoryTypeCount; ++type) {
+    if ((properties.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) != 0) {
+      largest_local = std::max(largest_local, heap_size(type));
+    }
+  }
+  if (auto type = first_with(VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | kHostAccess, largest_local)) return type;
+  if (auto type = first_with(VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, largest_local)) return type;
+  return first_with(0, 0);
+}
+
+Status BufferMemory::make(Context& context, std::uint64_t bytes, runtime::MemoryKind kind, Handles& handles) {
+  const VkBufferCreateInfo create{
+      .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+      .size = core::round_up(bytes, runtime::kBindingAlignment),
+      .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+      .sharingMode = VK_SHARING_MODE_EXCLUSIVE};
+  const auto failed = [&](std::string_view call, VkResult result) {
+    return context.failed(fmt::format("allocate: {} for {} bytes", call, bytes), result);
+  };
+  if (const VkResult result = context.vk.vkCreateBuffer(context.device, &create, nullptr, &handles.buffer);
+      result != VK_SUCCESS) {
+    return failed("vkCreateBuffer", result);
+  }
+  VkMemoryRequirements needs;
+  context.vk.vkGetBufferMemoryRequirements(context.device, handles.buffer, &needs);
+  const auto type = choose_memory_type(context.memory_properties, needs.memoryTypeBits, kind);
+  if (!type) return Error{Errc::unsupported, "allocate: the device has no memory that buffers may use"};
+
+  const VkMemoryAllocateInfo allocate{
+      .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .allocationSize = needs.size, .memoryTypeIndex = *type};
+  if (const VkResult result = context.vk.vkAllocateMemory(context.device, &allocate, nullptr, &handles.memory);
+      result != VK_SUCCESS) {
+    return failed("vkAllocateMemory", result);
+  }
+  if (const VkResult result = context.vk.vkBindBufferMemory(context.device, handles.buffer, handles.memory, 0);
+      result != VK_SUCCESS) {
+    return failed("vkBindBufferMemory", result);
+  }
+  const bool visible = (context.memory_properties.memoryTypes[*type].propertyFlags & kHostAccess) == kHostAccess;
+  if (!visible || (kind == runtime::MemoryKind::device && !context.maps_device_memory)) return {};
+  if (const VkResult result =
+          context.vk.vkMapMemory(context.device, handles.memory, 0, VK_WHOLE_SIZE, 0, &handles.host);
+      result != VK_SUCCESS) {
+    return failed("vkMapMemory", result);
+  }
+  return {};
+}
+
+void BufferMemory::destroy(Context& context, const Handles& handles) noexcept {
+  context.vk.vkDestroyBuffer(context.device, handles.buffer, nullptr);
+  context.vk.vkFreeMemory(context.device, handles.memory, nullptr);
+}
+
+Result<std::shared_ptr<BufferMemory>> BufferMemory::create(const std::shared_ptr<Context>& context, std::uint64_t bytes,
+                                                           runtime::MemoryKind kind) {
+  Handles handles;
+  Status status = make(*context, bytes, kind, handles);
+  std::unique_ptr<BufferMemory> memory;
+  if (status.ok()) memory.reset(new (std::nothrow) BufferMemory(context, bytes, handles));
+  if (!memory) {
+    destroy(*context, handles);
+    return status.ok() ? core::out_of_memory() : status.error();
+  }
+  return std::shared_ptr<BufferMemory>(std::move(memory));
+}
+
+BufferMemory::~BufferMemory() { destroy(*context_, handles_); }
+
+}  // namespace rota::vulkan

@@ -1,0 +1,19 @@
+#include "core/error.h"
+
+namespace rota {
+
+std::string_view name(Errc code) noexcept {
+  switch (code) {
+    case Errc::invalid_argument: return "invalid argument";
+    case Errc::unsupported: return "unsupported";
+    case Errc::no_device: return "no device";
+    case Errc::out_of_memory: return "out of memory";
+    case Errc::device_lost: return "device lost";
+    case Errc::pipeline_failed: return "pipeline failed";
+    case Errc::io: return "input/output";
+    case Errc::internal: return "internal";
+  }
+  return "unknown";
+}
+
+}  // namespace rota

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <initializer_list>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include "rota/result.h"
+
+namespace rota::core {
+
+// Every refusal of an argument is worded here: who refuses, what, what was found, what was wanted.
+struct Refusal {
+  std::string_view op;
+  std::string_view argument;
+};
+
+template <class Found, class... Args>
+Error refuse(Refusal refusal, const Found& found, fmt::format_string<Args...> wanted, Args&&... args) {
+  return {Errc::invalid_argument, fmt::format("{}: {} is {}; wanted {}", refusal.op, refusal.argument, found,
+                                              fmt::format(wanted, std::forward<Args>(args)...))};
+}
+
+// Of several checks the first that failed. All are made, so none may rely on another.
+inline Status first_error(std::initializer_list<Status> checks) {
+  for (const Status& status : checks) {
+    if (!status) return status;
+  }
+  return {};
+}
+
+// Short enough to need no memory, which is just what is missing then.
+inline Error out_of_memory() noexcept { return {Errc::out_of_memory, "out of memory"}; }
+
+// The edge of the library: what is thrown inside comes back as an Error.
+template <class Body>
+auto guarded(Body&& body) noexcept -> decltype(body()) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  } catch (...) {
+    return Error{Errc::internal, "internal error"};
+  }
+}
+
+}  // namespace rota::core

@@ -1,0 +1,80 @@
+#include "core/thread_pool.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "core/error.h"
+
+namespace rota::core {
+namespace {
+
+// Several parts per thread even out threads that the machine takes away for a while.
+constexpr std::uint64_t kPartsPerThread = 4;
+
+}  // namespace
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::create(std::uint32_t threads) {
+  std::unique_ptr<ThreadPool> pool(new ThreadPool);
+  try {
+    pool->workers_.reserve(threads - 1);
+    while (pool->threads() < threads) pool->workers_.emplace_back([raw = pool.get()] { raw->work(); });
+  } catch (const std::system_error& error) {
+    return Error{Errc::out_of_memory, fmt::format("cpu: cannot start {} threads: {}", threads, error.what())};
+  }
+  return pool;
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  started_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::take_parts(const Loop& loop) noexcept {
+  const std::uint64_t parts = (loop.items + part_items_ - 1) / part_items_;
+  for (;;) {
+    const std::uint64_t part = next_part_.fetch_add(1, std::memory_order_relaxed);
+    if (part >= parts) return;
+    const std::uint64_t begin = part * part_items_;
+    loop.call(loop.body, begin, std::min(begin + part_items_, loop.items));
+  }
+}
+
+void ThreadPool::run(const Loop& loop) noexcept {
+  if (workers_.empty() || loop.items <= 1) {
+    if (loop.items > 0) loop.call(loop.body, 0, loop.items);
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    loop_ = loop;
+    part_items_ = std::max<std::uint64_t>(1, loop.items / (threads() * kPartsPerThread));
+    next_part_.store(0, std::memory_order_relaxed);
+    workers_busy_ = workers_.size();
+    ++loops_started_;
+  }
+  started_.notify_all();
+  take_parts(loop);
+  std::unique_lock lock(mutex_);
+  finished_.wait(lock, [this] { return workers_busy_ == 0; });
+}
+
+void ThreadPool::work() noexcept {
+  std::uint64_t loops_seen = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    started_.wait(lock, [&] { return stopping_ || loops_started_ != loops_seen; });
+    if (stopping_) return;
+    loops_seen = loops_started_;
+    const Loop loop = loop_;
+    lock.unlock();
+    take_parts(loop);
+    lock.lock();
+    if (--workers_busy_ == 0) finished_.notify_one();
+  }
+}
+
+}  // namespace rota::core

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "rota/result.h"
+
+namespace rota::core {
+
+// Splits one loop at a time over a fixed number of threads, the caller's own among them. Idle
+// threads sleep. Which thread takes which part is not fixed, so parts must not depend on each other.
+class ThreadPool {
+ public:
+  static Result<std::unique_ptr<ThreadPool>> create(std::uint32_t threads);
+  ~ThreadPool();
+
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  std::uint32_t threads() const noexcept { return static_cast<std::uint32_t>(workers_.size()) + 1; }
+
+  // Calls body(begin, end) for parts that together are [0, items). Returns when all are done.
+  template <class Body>
+  void for_each_part(std::uint64_t items, const Body& body) noexcept {
+    run({items, &body, [](const void* erased, std::uint64_t begin, std::uint64_t end) {
+           (*static_cast<const Body*>(erased))(begin, end);
+         }});
+  }
+
+ private:
+  struct Loop {
+    std::uint64_t items = 0;
+    const void* body = nullptr;
+    void (*call)(const void*, std::uint64_t, std::uint64_t) = nullptr;
+  };
+
+  ThreadPool() = default;
+  void run(const Loop& loop) noexcept;
+  void work() noexcept;
+  void take_parts(const Loop& loop) noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable started_, finished_;
+  Loop loop_;
+  std::uint64_t loops_started_ = 0;
+  std::uint64_t part_items_ = 1;
+  std::size_t workers_busy_ = 0;
+  bool stopping_ = false;
+  std::atomic<std::uint64_t> next_part_{0};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace rota::core

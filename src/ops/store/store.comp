@@ -1,0 +1,71 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+
+#include "codec/dense/dense.glsl"
+#include "ops/store/store.params.h"
+
+layout(constant_id = 0) const uint kFrom = kF32;
+layout(constant_id = 1) const uint kTo = kF32;
+// Whole words: elements side by side, and every row starts on a word.
+layout(constant_id = 2) const bool kFromWords = true;
+layout(constant_id = 3) const bool kToWords = true;
+
+layout(local_size_x = kStoreGroupSize) in;
+
+layout(push_constant) uniform Push { StoreParams p; };
+layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
+layout(set = 0, binding = 1) buffer To { uint to_words[]; };
+layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
+
+uint load_element(uint index) {
+  if (kFrom == kF32) return from_words[index];
+  return bitfieldExtract(from_words[index >> 1], int((index & 1u) << 4), 16);
+}
+
+// Its word's other half belongs to another invocation or to nobody: only atomics leave it alone.
+void store_half(uint index, uint half_bits) {
+  const uint shift = (index & 1u) << 4;
+  atomicAnd(to_words[index >> 1], ~(0xffffu << shift));
+  atomicOr(to_words[index >> 1], half_bits << shift);
+}
+
+void store_pair(uint row, uint d, uint first, uint second, bool both) {
+  const uint index = row + d * low(p.to_dim_stride);
+  if (kTo == kF32) {
+    to_words[index] = first;
+    if (both) to_words[index + low(p.to_dim_stride)] = second;
+  } else if (kToWords && both) {
+    to_words[index >> 1] = first | (second << 16);
+  } else {
+    store_half(index, first);
+    if (both) store_half(index + low(p.to_dim_stride), second);
+  }
+}
+
+// An invocation moves two neighbouring elements of a row at a time: one word of a 16-bit type.
+void main() {
+  const uint row_pairs = (p.dim + 1u) / 2u;
+  const uint pairs = low(p.tokens) * p.heads * row_pairs;
+  const uint stride = gl_NumWorkGroups.x * kStoreGroupSize;
+  for (uint i = gl_GlobalInvocationID.x; i < pairs; i += stride) {
+    const uint d = (i % row_pairs) * 2u;
+    const uint head = (i / row_pairs) % p.heads;
+    const uint entry = (i / row_pairs / p.heads) * kPlanWords;
+    const bool both = d + 1u < p.dim;
+
+    const uint from_row = low(p.from_offset) + plan[entry] * low(p.from_token_stride) + head * low(p.from_head_stride);
+    const uint to_row = low(p.to_offset) + plan[entry + 1u] * low(p.to_page_stride) +
+                        plan[entry + 2u] * low(p.to_slot_stride) + head * low(p.to_head_stride);
+
+    uint first, second = 0u;
+    if (kFromWords && kFrom != kF32) {
+      const uint word = from_words[(from_row + d) >> 1];
+      first = word & 0xffffu;
+      second = word >> 16;
+    } else {
+      first = load_element(from_row + d * low(p.from_dim_stride));
+      if (both) second = load_element(from_row + (d + 1u) * low(p.from_dim_stride));
+    }
+    store_pair(to_row, d, convert_element(first, kFrom, kTo), convert_element(second, kFrom, kTo), both);
+  }
+}

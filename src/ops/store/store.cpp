@@ -1,0 +1,269 @@
+#include "ops/store/store.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+
+#include "core/error.h"
+#include "core/placement.h"
+#include "rota_kernels/store.h"
+#include "runtime/recorder.h"
+
+namespace rota::ops {
+namespace {
+
+constexpr std::string_view kOp = "store";
+constexpr std::uint64_t kMaxIndex = std::numeric_limits<std::uint32_t>::max();
+
+constexpr std::array kBindings{Access::read, Access::write, Access::read};
+constexpr runtime::Kernel kStore{.name = kOp, .code = kernels::store::kCode, .bindings = kBindings, .cpu = store_cpu};
+
+std::string pair_name(std::size_t index, std::string_view field) { return fmt::format("pairs[{}].{}", index, field); }
+
+std::string run_name(std::size_t index, std::string_view field) {
+  return fmt::format("sequences[{}].{}", index, field);
+}
+
+std::array<core::Axis, 3> axes_of(const View& view) {
+  return {{{view.shape.tokens, view.token_stride},
+           {view.shape.heads, view.head_stride},
+           {view.shape.dim, view.dim_stride}}};
+}
+
+std::array<core::Axis, 4> axes_of(const SlotView& view) {
+  return {{{view.shape.pages, view.page_stride},
+           {view.shape.page_slots, view.slot_stride},
+           {view.shape.heads, view.head_stride},
+           {view.shape.dim, view.dim_stride}}};
+}
+
+// Argument `name` must be `wanted`, the same as argument `like`.
+Status check_equal(std::string_view name, std::uint64_t found, std::string_view like, std::uint64_t wanted) {
+  if (found == wanted) return {};
+  return core::refuse({kOp, name}, found, "{}, as {} is", wanted, like);
+}
+
+Status check_index(std::string_view name, std::uint64_t found) {
+  if (found <= kMaxIndex) return {};
+  return core::refuse({kOp, name}, found, "at most {}", kMaxIndex);
+}
+
+Status check_positive(std::string_view name, std::uint64_t found) {
+  if (found > 0) return {};
+  return core::refuse({kOp, name}, found, "at least 1");
+}
+
+Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const runtime::Target& target) {
+  const StorePair& pair = call.pairs[index];
+  const StorePair& first = call.pairs.front();
+  const std::string from_name = pair_name(index, "from");
+  const std::string to_name = pair_name(index, "to");
+  if (Status status = core::first_error(
+          {check_index(from_name + ".shape.tokens", pair.from.shape.tokens),
+           check_index(from_name + ".shape.heads", pair.from.shape.heads),
+           check_index(from_name + ".shape.dim", pair.from.shape.dim),
+           check_positive(to_name + ".shape.pages", pair.to.shape.pages),
+           check_index(to_name + ".shape.pages", pair.to.shape.pages),
+           check_positive(to_name + ".shape.page_slots", pair.to.shape.page_slots),
+           check_index(to_name + ".shape.page_slots", pair.to.shape.page_slots),
+           check_equal(to_name + ".shape.heads", pair.to.shape.heads, from_name + ".shape.heads",
+                       pair.from.shape.heads),
+           check_equal(to_name + ".shape.dim", pair.to.shape.dim, from_name + ".shape.dim", pair.from.shape.dim),
+           check_equal(from_name + ".shape.tokens", pair.from.shape.tokens, pair_name(0, "from.shape.tokens"),
+                       first.from.shape.tokens),
+           check_equal(to_name + ".shape.page_slots", pair.to.shape.page_slots, pair_name(0, "to.shape.page_slots"),
+                       first.to.shape.page_slots)});
+      !status) {
+    return status.error();
+  }
+  const auto from_axes = axes_of(pair.from);
+  const auto to_axes = axes_of(pair.to);
+  auto from =
+      runtime::check_view(target, {kOp, from_name}, {pair.from.buffer, pair.from.dtype, pair.from.offset, from_axes});
+  if (!from) return from.error();
+  auto to = runtime::check_view(target, {kOp, to_name}, {pair.to.buffer, pair.to.dtype, pair.to.offset, to_axes});
+  if (!to) return to.error();
+  if (core::may_overlap_itself(to_axes)) {
+    return core::refuse({kOp, to_name},
+                        fmt::format("a layout with strides {}, {}, {} and {}", pair.to.page_stride, pair.to.slot_stride,
+                                    pair.to.head_stride, pair.to.dim_stride),
+                        "strides that give every element a place of its own");
+  }
+  if (pair.from.buffer.state() == pair.to.buffer.state() && from->touched.overlaps(to->touched)) {
+    return core::refuse(
+        {kOp, from_name},
+        fmt::format("in bytes {} to {} of one buffer with {}", from->touched.begin, from->touched.end, to_name),
+        "a source outside the target's bytes {} to {}", to->touched.begin, to->touched.end);
+  }
+  return StorePlan::Pair{*from, *to};
+}
+
+Status check_run(const TokenRun& run, std::size_t index, std::uint64_t page_slots) {
+  const std::uint64_t capacity = run.capacity;
+  const std::uint64_t position = run.position;
+  if (Status status = check_positive(run_name(index, "capacity"), capacity); !status) return status;
+  if (run.tokens > std::numeric_limits<std::uint64_t>::max() - position) {
+    return core::refuse({kOp, run_name(index, "position")}, position, "{} tokens to end below 2^64",
+                        std::uint64_t{run.tokens});
+  }
+  if (run.when_full == WhenFull::refuse && position + run.tokens > capacity) {
+    return core::refuse({kOp, run_name(index, "position")}, position,
+                        "{} tokens to end within the capacity of {}, since this sequence does not wrap",
+                        std::uint64_t{run.tokens}, capacity);
+  }
+  const std::uint64_t pages_wanted = (capacity - 1) / page_slots + 1;
+  if (run.table.empty() && pages_wanted > 1) {
+    return core::refuse({kOp, run_name(index, "capacity")}, capacity,
+                        "at most the {} slots of one page where there is no table", page_slots);
+  }
+  if (!run.table.empty() && run.table.size() < pages_wanted) {
+    return core::refuse({kOp, run_name(index, "table")}, fmt::format("of {} pages", run.table.size()),
+                        "{} for a capacity of {} in pages of {} slots", pages_wanted, capacity, page_slots);
+  }
+  return {};
+}
+
+// Two stretches of one page that share a slot would leave the slot's value to chance.
+Status check_slots_differ(std::vector<core::Stretch>& stretches) {
+  std::ranges::sort(stretches, [](const core::Stretch& a, const core::Stretch& b) {
+    return std::pair(a.at.page, a.at.slot) < std::pair(b.at.page, b.at.slot);
+  });
+  const auto clash = std::ranges::adjacent_find(stretches, [](const core::Stretch& a, const core::Stretch& b) {
+    return a.at.page == b.at.page && a.at.slot + a.count > b.at.slot;
+  });
+  if (clash == stretches.end()) return {};
+  const auto other = std::next(clash);
+  return core::refuse(
+      {kOp, "sequences"},
+      fmt::format("two tokens ({} and {}) for slot {} of page {}", clash->token + other->at.slot - clash->at.slot,
+                  other->token, other->at.slot, other->at.page),
+      "a slot of its own for each token");
+}
+
+Result<std::vector<std::uint32_t>> plan_slots(const Store& call) {
+  const std::uint64_t page_slots = call.pairs.front().to.shape.page_slots;
+  std::uint64_t pages = kMaxIndex;
+  for (const StorePair& pair : call.pairs) pages = std::min(pages, pair.to.shape.pages);
+
+  std::vector<core::Stretch> stretches;
+  std::uint64_t first_token = 0;
+  for (std::size_t index = 0; index < call.sequences.size(); ++index) {
+    const TokenRun& run = call.sequences[index];
+    if (Status status = check_run(run, index, page_slots); !status) return status.error();
+    const std::size_t first_stretch = stretches.size();
+    core::for_each_stretch(run, first_token, page_slots,
+                           [&](const core::Stretch& stretch) { stretches.push_back(stretch); });
+    for (const core::Stretch& stretch : std::span(stretches).subspan(first_stretch)) {
+      if (stretch.at.page < pages) continue;
+      return core::refuse({kOp, run_name(index, "table")}, fmt::format("a table that names page {}", stretch.at.page),
+                          "pages below {}, the size of the pool", pages);
+    }
+    first_token += run.tokens;
+  }
+
+  std::uint64_t tokens = 0;
+  for (const core::Stretch& stretch : stretches) tokens += stretch.count;
+  std::vector<std::uint32_t> slots;
+  slots.reserve(tokens * kPlanWords);
+  for (const core::Stretch& stretch : stretches) {
+    for (std::uint64_t i = 0; i < stretch.count; ++i) {
+      for (const std::uint64_t word : {stretch.token + i, stretch.at.page, stretch.at.slot + i}) {
+        slots.push_back(static_cast<std::uint32_t>(word));
+      }
+    }
+  }
+  if (Status status = check_slots_differ(stretches); !status) return status.error();
+  return slots;
+}
+
+// A stride that is never taken may be anything; as 0 it fits into every device's numbers.
+std::uint64_t effective(std::uint64_t stride, std::uint64_t count) { return count > 1 ? stride : 0; }
+
+bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts, std::uint64_t dim_stride) {
+  if (info(dtype).bytes == sizeof(std::uint32_t)) return true;
+  return dim_stride == 1 && std::ranges::all_of(row_starts, [](std::uint64_t start) { return start % 2 == 0; });
+}
+
+}  // namespace
+
+Result<StorePlan> check_store(const Store& call, const runtime::Target& target) {
+  if (call.pairs.empty()) return core::refuse({kOp, "pairs"}, "empty", "at least one");
+  StorePlan plan;
+  for (std::size_t index = 0; index < call.pairs.size(); ++index) {
+    auto checked = check_pair(call, index, target);
+    if (!checked) return checked.error();
+    plan.pairs.push_back(*checked);
+  }
+
+  const StorePair& first = call.pairs.front();
+  std::uint64_t left = first.from.shape.tokens;
+  for (std::size_t index = 0; index < call.sequences.size(); ++index) {
+    const std::uint64_t tokens = call.sequences[index].tokens;
+    if (tokens > left) {
+      return core::refuse({kOp, run_name(index, "tokens")}, tokens, "at most the {} that the source has left", left);
+    }
+    left -= tokens;
+  }
+  if (left != 0) {
+    return core::refuse({kOp, "sequences"}, fmt::format("{} tokens long", first.from.shape.tokens - left),
+                        "the {} tokens of {}", first.from.shape.tokens, pair_name(0, "from"));
+  }
+  auto slots = plan_slots(call);
+  if (!slots) return slots.error();
+  plan.slots = std::move(slots).value();
+  return plan;
+}
+
+StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens) {
+  const auto& [from, to] = pair;
+  const StoreParams params{.from_offset = bound.from.first_element,
+                           .from_token_stride = effective(from.token_stride, from.shape.tokens),
+                           .from_head_stride = effective(from.head_stride, from.shape.heads),
+                           .from_dim_stride = effective(from.dim_stride, from.shape.dim),
+                           .to_offset = bound.to.first_element,
+                           .to_page_stride = effective(to.page_stride, to.shape.pages),
+                           .to_slot_stride = effective(to.slot_stride, to.shape.page_slots),
+                           .to_head_stride = effective(to.head_stride, to.shape.heads),
+                           .to_dim_stride = effective(to.dim_stride, to.shape.dim),
+                           .tokens = tokens,
+                           .heads = static_cast<uint>(to.shape.heads),
+                           .dim = static_cast<uint>(to.shape.dim)};
+  const bool from_words = in_whole_words(
+      from.dtype, {params.from_offset, params.from_token_stride, params.from_head_stride}, params.from_dim_stride);
+  const bool to_words =
+      in_whole_words(to.dtype, {params.to_offset, params.to_page_stride, params.to_slot_stride, params.to_head_stride},
+                     params.to_dim_stride);
+  const std::uint64_t rows = tokens * params.heads;
+  const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
+  return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,
+                        to_words ? 1U : 0U},
+          .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)), .rows = rows},
+          .params = params};
+}
+
+}  // namespace rota::ops
+
+namespace rota {
+
+void store(Encoder& encoder, const Store& call) {
+  runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
+    auto plan = ops::check_store(call, recorder.target());
+    if (!plan) return plan.error();
+    if (plan->tokens() == 0) return {};
+    auto slots = recorder.upload(std::as_bytes(std::span(plan->slots)));
+    if (!slots) return slots.error();
+
+    for (std::size_t index = 0; index < call.pairs.size(); ++index) {
+      const StorePair& pair = call.pairs[index];
+      if (pair.to.shape.heads == 0 || pair.to.shape.dim == 0) continue;
+      const ops::StorePlan::Pair& bound = plan->pairs[index];
+      const ops::StoreLaunch launch = ops::choose_store(pair, bound, plan->tokens());
+      recorder.dispatch({ops::kStore, launch.constants, launch.work}, launch.params,
+                        {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), *slots});
+    }
+    return {};
+  });
+}
+
+}  // namespace rota

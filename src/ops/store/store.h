@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ops/store/store.params.h"
+#include "rota/ops.h"
+#include "runtime/command.h"
+#include "runtime/target.h"
+
+// The pure half of `store`: what a call means, before any device is asked.
+
+namespace rota::ops {
+
+struct StorePlan {
+  struct Pair {
+    runtime::Bindable from, to;
+  };
+  std::vector<Pair> pairs;           // one per pair of the call
+  std::vector<std::uint32_t> slots;  // kPlanWords for each token that stays
+
+  std::uint64_t tokens() const noexcept { return slots.size() / kPlanWords; }
+};
+
+// Refuses every bad argument, or says which bytes are touched and where each token goes.
+Result<StorePlan> check_store(const Store& call, const runtime::Target& target);
+
+struct StoreLaunch {
+  runtime::Constants constants;
+  runtime::Work work;
+  StoreParams params;
+};
+
+// The launch for one pair of a checked call. Precondition: there is something to copy.
+StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens);
+
+void store_cpu(const runtime::CpuCall& call) noexcept;
+
+}  // namespace rota::ops

@@ -1,0 +1,26 @@
+#include "runtime/shared.h"
+
+ROTA_PARAMS_BEGIN
+
+// One entry of the plan per token that stays: token in the source, page, slot in the page.
+constexpr uint kPlanWords = 3;
+
+constexpr uint kStoreGroupSize = 64;
+
+// Offsets and strides in elements; offsets from the start of the binding.
+struct StoreParams {
+  Wide from_offset;
+  Wide from_token_stride;
+  Wide from_head_stride;
+  Wide from_dim_stride;
+  Wide to_offset;
+  Wide to_page_stride;
+  Wide to_slot_stride;
+  Wide to_head_stride;
+  Wide to_dim_stride;
+  Wide tokens;
+  uint heads;
+  uint dim;
+};
+
+ROTA_PARAMS_END

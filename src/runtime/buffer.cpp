@@ -1,0 +1,45 @@
+#include "rota/buffer.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "runtime/device_state.h"
+
+namespace rota {
+namespace {
+
+Status check_span(const Buffer& buffer, std::string_view op, std::uint64_t offset, std::uint64_t size) {
+  if (!buffer.state()) return core::refuse({op, "the buffer"}, "empty", "one that a device allocated");
+  const std::uint64_t available = buffer.size_bytes();
+  if (offset > available || size > available - offset) {
+    return core::refuse({op, "the range"}, fmt::format("{} bytes from byte {} on", size, offset),
+                        "all of it inside the buffer of {} bytes", available);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t Buffer::size_bytes() const noexcept { return state_ ? state_->memory()->size_bytes() : 0; }
+
+Status Buffer::write(std::span<const std::byte> from, std::uint64_t offset_bytes) {
+  return core::guarded([&]() -> Status {
+    if (Status status = check_span(*this, "Buffer::write", offset_bytes, from.size()); !status) return status;
+    runtime::Backend& backend = state_->device()->backend();
+    runtime::Memory& memory = *state_->memory();
+    const std::uint64_t last_use = std::max(memory.last_read_ticket.load(), memory.last_write_ticket.load());
+    if (Status status = backend.wait(last_use); !status) return status;
+    return backend.write(memory, offset_bytes, from);
+  });
+}
+
+Status Buffer::read(std::span<std::byte> to, std::uint64_t offset_bytes) const {
+  return core::guarded([&]() -> Status {
+    if (Status status = check_span(*this, "Buffer::read", offset_bytes, to.size()); !status) return status;
+    runtime::Backend& backend = state_->device()->backend();
+    if (Status status = backend.wait(state_->memory()->last_write_ticket); !status) return status;
+    return backend.read(*state_->memory(), offset_bytes, to);
+  });
+}
+
+}  // namespace rota

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "core/extent.h"
+#include "rota/view.h"
+#include "runtime/memory.h"
+
+// A dispatch as plain data: what ops write and backends read.
+
+namespace rota::runtime {
+
+inline constexpr std::size_t kMaxBindings = 8;
+inline constexpr std::size_t kMaxConstants = 8;
+inline constexpr std::size_t kMaxParamsBytes = 128;      // what every Vulkan device can push
+inline constexpr std::uint64_t kBindingAlignment = 256;  // the largest that Vulkan lets a device ask for
+inline constexpr std::uint32_t kMaxGroups = 65535;       // what every Vulkan device can launch along x
+
+// A kernel translated for devices, made at build time; empty where the build has no such backend.
+struct KernelCode {
+  std::span<const std::uint32_t> spirv;
+};
+
+// What a CPU kernel gets to see of a command: its part of the rows, and the bound bytes.
+struct CpuCall {
+  std::span<const std::uint32_t> constants;
+  const void* params;
+  std::array<std::byte*, kMaxBindings> bound;
+  std::uint64_t first_row, last_row;  // [first, last)
+
+  template <class Params>
+  const Params& params_as() const noexcept {
+    return *static_cast<const Params*>(params);
+  }
+};
+
+struct Kernel {
+  std::string_view name;
+  KernelCode code;
+  std::span<const Access> bindings;
+  void (*cpu)(const CpuCall&) noexcept;
+};
+
+// Specialization constants, by index. With the kernel they are the key of a pipeline.
+struct Constants {
+  std::array<std::uint32_t, kMaxConstants> values{};
+  std::uint32_t count = 0;
+
+  constexpr Constants(std::initializer_list<std::uint32_t> list) {
+    assert(list.size() <= kMaxConstants);
+    for (const std::uint32_t value : list) values[count++] = value;
+  }
+  friend auto operator<=>(const Constants&, const Constants&) = default;
+};
+
+// Starts on kBindingAlignment; ends on a whole word.
+struct Binding {
+  std::shared_ptr<Memory> memory;
+  core::ByteRange bytes;
+  Access access = Access::read;
+};
+
+// How much there is to do: `groups` workgroups on a GPU, or `rows` that CPU threads may share out.
+// A kernel's result must not depend on either.
+struct Work {
+  std::uint32_t groups = 0;
+  std::uint64_t rows = 0;
+};
+
+struct Command {
+  const Kernel* kernel = nullptr;
+  Constants constants{};
+  Work work;
+  bool barrier_before = false;
+  std::uint32_t params_bytes = 0;
+  alignas(8) std::array<std::byte, kMaxParamsBytes> params{};
+  std::array<Binding, kMaxBindings> bindings{};
+
+  std::span<const Binding> bound() const noexcept { return {bindings.data(), kernel->bindings.size()}; }
+};
+
+}  // namespace rota::runtime

@@ -1,0 +1,95 @@
+#include "rota/device.h"
+
+#include "core/error.h"
+#include "runtime/device_state.h"
+#include "runtime/recorder.h"
+
+namespace rota {
+
+std::string_view name(DeviceKind kind) noexcept {
+  switch (kind) {
+    case DeviceKind::cpu: return "CPU";
+    case DeviceKind::discrete_gpu: return "discrete GPU";
+    case DeviceKind::integrated_gpu: return "integrated GPU";
+    case DeviceKind::virtual_gpu: return "virtual GPU";
+    case DeviceKind::software_gpu: return "software GPU";
+  }
+  return "unknown";
+}
+
+Result<std::vector<BackendReport>> list_backends() {
+  return core::guarded([]() -> Result<std::vector<BackendReport>> {
+    std::vector<BackendReport> reports;
+    for (const runtime::BackendEntry& entry : runtime::backends()) {
+      BackendReport report{.name = std::string(entry.name)};
+      if (auto devices = entry.list(); devices) {
+        report.devices = std::move(devices).value();
+      } else {
+        report.status = devices.error();
+        report.advice = entry.advice;
+      }
+      reports.push_back(std::move(report));
+    }
+    return reports;
+  });
+}
+
+Device::Device(std::shared_ptr<runtime::DeviceState> state) noexcept : state_(std::move(state)) {}
+
+Result<Device> Device::open(const DeviceOptions& options) {
+  return core::guarded([&]() -> Result<Device> {
+    std::string known;
+    for (const runtime::BackendEntry& entry : runtime::backends()) {
+      const std::string_view backend_name = std::string_view(options.device).substr(0, options.device.find(':'));
+      if (backend_name == entry.name) {
+        auto backend = entry.open(options);
+        if (!backend) return backend.error();
+        return Device(std::make_shared<runtime::DeviceState>(std::move(backend).value()));
+      }
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+    }
+    return Error{Errc::no_device,
+                 fmt::format("open: no backend serves the device \"{}\"; this build has: {}", options.device, known)};
+  });
+}
+
+Result<Device> Device::open_best() {
+  return core::guarded([]() -> Result<Device> {
+    auto reports = list_backends();
+    if (!reports) return reports.error();
+    for (const DeviceKind wanted : {DeviceKind::discrete_gpu, DeviceKind::integrated_gpu, DeviceKind::cpu}) {
+      for (const BackendReport& report : *reports) {
+        for (const DeviceInfo& device : report.devices) {
+          if (device.kind == wanted) return open({.device = device.id});
+        }
+      }
+    }
+    return Error{Errc::no_device, "open: this build found no device at all"};
+  });
+}
+
+const DeviceInfo& Device::info() const noexcept { return state_->info(); }
+
+Result<Buffer> Device::allocate(std::uint64_t bytes) {
+  return core::guarded([&]() -> Result<Buffer> {
+    const DeviceInfo& device = info();
+    if (bytes == 0) return core::refuse({"allocate", "bytes"}, bytes, "at least 1");
+    if (bytes > device.limits.max_buffer_bytes) {
+      return Error{Errc::out_of_memory, fmt::format("allocate: bytes is {}; {} serves at most {} bytes in one buffer",
+                                                    bytes, device.id, device.limits.max_buffer_bytes)};
+    }
+    auto memory = state_->backend().allocate(bytes, runtime::MemoryKind::device);
+    if (!memory) return memory.error();
+    return Buffer(std::make_shared<runtime::BufferState>(state_, std::move(memory).value()));
+  });
+}
+
+Encoder Device::encoder() {
+  return Encoder(std::unique_ptr<runtime::Recorder>(new (std::nothrow) runtime::Recorder(state_)));
+}
+
+Status Device::save_pipelines() {
+  return core::guarded([&] { return state_->backend().save_pipelines(); });
+}
+
+}  // namespace rota

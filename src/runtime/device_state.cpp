@@ -1,0 +1,31 @@
+#include "runtime/device_state.h"
+
+namespace rota::runtime {
+
+Result<std::uint64_t> DeviceState::submit(std::vector<Command> commands) {
+  Batch batch{std::move(commands), {}};
+  batch.pipelines.reserve(batch.commands.size());
+  for (const Command& command : batch.commands) {
+    auto pipeline = registry_.pipeline(*backend_, *command.kernel, command.constants);
+    if (!pipeline) return pipeline.error();
+    batch.pipelines.push_back(std::move(pipeline).value());
+  }
+  std::vector<Binding> bindings;
+  for (const Command& command : batch.commands) {
+    bindings.insert(bindings.end(), command.bound().begin(), command.bound().end());
+  }
+  auto prepared = backend_->prepare(std::move(batch));
+  if (!prepared) return prepared.error();
+
+  const std::lock_guard lock(submitting_);
+  const std::uint64_t ticket = last_ticket_ + 1;
+  if (Status status = backend_->enqueue(std::move(prepared).value(), ticket); !status) return status.error();
+  last_ticket_ = ticket;
+  for (const Binding& binding : bindings) {
+    Memory& memory = *binding.memory;
+    (binding.access == Access::write ? memory.last_write_ticket : memory.last_read_ticket) = ticket;
+  }
+  return ticket;
+}
+
+}  // namespace rota::runtime

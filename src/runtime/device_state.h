@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "runtime/backend.h"
+#include "runtime/registry.h"
+#include "runtime/upload_pool.h"
+
+namespace rota::runtime {
+
+// What every handle of one opened device shares.
+class DeviceState {
+ public:
+  explicit DeviceState(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+
+  Backend& backend() noexcept { return *backend_; }
+  const DeviceInfo& info() const noexcept { return backend_->info(); }
+  UploadPool& uploads() noexcept { return uploads_; }
+
+  // Returns the submission's ticket.
+  Result<std::uint64_t> submit(std::vector<Command> commands);
+
+ private:
+  Registry registry_;
+  UploadPool uploads_;
+  std::mutex submitting_;
+  std::uint64_t last_ticket_ = 0;
+  std::unique_ptr<Backend> backend_;  // last: it goes first, and waits for what is in flight
+};
+
+class BufferState {
+ public:
+  BufferState(std::shared_ptr<DeviceState> device, std::shared_ptr<Memory> memory) noexcept
+      : device_(std::move(device)), memory_(std::move(memory)) {}
+
+  const std::shared_ptr<DeviceState>& device() const noexcept { return device_; }
+  const std::shared_ptr<Memory>& memory() const noexcept { return memory_; }
+
+ private:
+  std::shared_ptr<DeviceState> device_;
+  std::shared_ptr<Memory> memory_;
+};
+
+}  // namespace rota::runtime

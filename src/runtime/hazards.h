@@ -1,0 +1,26 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <vector>
+
+#include "runtime/command.h"
+
+namespace rota::runtime {
+
+// Decides where barriers stand: before a command that conflicts with one recorded since the last
+// barrier, i.e. both touch the same bytes and one of them writes.
+class Hazards {
+ public:
+  // Takes the next command's bindings; true where a barrier must stand before it.
+  bool needs_barrier(std::span<const Binding> bindings);
+
+ private:
+  struct Touch {
+    core::ByteRange bytes;
+    Access access;
+  };
+  std::map<const Memory*, std::vector<Touch>> since_barrier_;
+};
+
+}  // namespace rota::runtime

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace rota::runtime {
+
+// A backend's memory. It refers to no device, so commands in flight may own it without a cycle.
+class Memory {
+ public:
+  virtual ~Memory() = default;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  std::uint64_t size_bytes() const noexcept { return size_bytes_; }
+
+  // Null where the host cannot reach it.
+  std::byte* host() const noexcept { return host_; }
+
+  // The newest submissions that use this memory.
+  std::atomic<std::uint64_t> last_read_ticket{0}, last_write_ticket{0};
+
+ protected:
+  Memory(std::uint64_t size_bytes, std::byte* host) noexcept : size_bytes_(size_bytes), host_(host) {}
+
+ private:
+  std::uint64_t size_bytes_;
+  std::byte* host_;
+};
+
+}  // namespace rota::runtime

@@ -1,0 +1,33 @@
+#include "runtime/recorder.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rota::runtime {
+
+Result<Binding> Recorder::upload(std::span<const std::byte> bytes) {
+  const std::uint64_t size = core::round_up(bytes.size(), kBindingAlignment);
+  if (!upload_block_ || upload_block_->size_bytes() - upload_used_ < size) {
+    auto block = device_->uploads().take(device_->backend(), size);
+    if (!block) return block.error();
+    upload_block_ = std::move(block).value();
+    upload_used_ = 0;
+  }
+  const std::uint64_t begin = std::exchange(upload_used_, upload_used_ + size);
+  std::memcpy(upload_block_->host() + begin, bytes.data(), bytes.size());
+  return Binding{upload_block_, {begin, begin + size}, Access::read};
+}
+
+void Recorder::append(const Launch& launch, std::span<const std::byte> params,
+                      std::initializer_list<Binding> bindings) {
+  assert(bindings.size() == launch.kernel.bindings.size());
+  Command command{.kernel = &launch.kernel, .constants = launch.constants, .work = launch.work};
+  command.params_bytes = static_cast<std::uint32_t>(params.size());
+  std::ranges::copy(params, command.params.begin());
+  std::ranges::copy(bindings, command.bindings.begin());
+  for (std::size_t i = 0; i < bindings.size(); ++i) command.bindings[i].access = launch.kernel.bindings[i];
+  command.barrier_before = hazards_.needs_barrier(command.bound());
+  commands_.push_back(std::move(command));
+}
+
+}  // namespace rota::runtime

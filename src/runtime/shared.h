@@ -1,0 +1,20 @@
+// Included by C++ and by GLSL: what a params struct is written in.
+//
+// Wide is a 64-bit number on both sides. A GPU kernel reads its low word only: what it can address
+// fits in 32 bits, and the recorder refuses the rest.
+#if defined(__cplusplus)
+#pragma once
+#include <cstdint>
+#define ROTA_PARAMS_BEGIN namespace rota::ops {
+#define ROTA_PARAMS_END }
+namespace rota::ops {
+using uint = std::uint32_t;
+using Wide = std::uint64_t;
+}  // namespace rota::ops
+#else
+#define ROTA_PARAMS_BEGIN
+#define ROTA_PARAMS_END
+#define constexpr const
+#define Wide uvec2
+#define low(wide) ((wide).x)
+#endif

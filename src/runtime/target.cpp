@@ -1,0 +1,42 @@
+#include "runtime/target.h"
+
+#include "runtime/device_state.h"
+
+namespace rota::runtime {
+
+Result<Bindable> check_view(const Target& target, core::Refusal refusal, const Extents& view) {
+  if (!view.buffer.state()) return core::refuse(refusal, "a view of no buffer", "a buffer of {}", target.id);
+  const DeviceState* const owner = view.buffer.state()->device().get();
+  if (owner != target.device) {
+    return core::refuse(refusal, fmt::format("in a buffer of another device ({})", owner->info().id),
+                        "a buffer of the encoder's own {}", target.id);
+  }
+  if (!is_known(view.dtype)) {
+    return core::refuse(refusal, fmt::format("of dtype {}", static_cast<unsigned>(view.dtype)), "f32, f16 or bf16");
+  }
+  if (view.offset == View::kOutside) return core::refuse(refusal, "a slice that leaves its view", "tokens inside it");
+
+  const std::uint32_t element_bytes = info(view.dtype).bytes;
+  const std::uint64_t size_bytes = view.buffer.size_bytes();
+  const auto touched = core::byte_range(view.offset, view.axes, element_bytes);
+  if (!touched || touched->end > size_bytes) {
+    return core::refuse(refusal,
+                        touched ? fmt::format("a view that ends at byte {}", touched->end)
+                                : std::string("a view that ends beyond 2^64 bytes"),
+                        "all of it inside its buffer of {} bytes", size_bytes);
+  }
+  const std::uint64_t begin = core::round_down(touched->begin, kBindingAlignment);
+  const core::ByteRange bytes{begin, core::round_up(touched->end, sizeof(std::uint32_t))};
+  if (bytes.size() > target.limits.max_binding_bytes) {
+    return Error{Errc::unsupported,
+                 fmt::format("{}: {} spans {} bytes; {} can address {} bytes in one binding", refusal.op,
+                             refusal.argument, bytes.size(), target.id, target.limits.max_binding_bytes)};
+  }
+  return Bindable{bytes, (touched->begin - begin) / element_bytes, *touched};
+}
+
+Binding bind(const Buffer& buffer, const Bindable& view) {
+  return {buffer.state()->memory(), view.bytes, Access::read};
+}
+
+}  // namespace rota::runtime

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/extent.h"
+#include "rota/device.h"
+#include "rota/view.h"
+#include "runtime/command.h"
+
+namespace rota::runtime {
+
+// The device as an op's check sees it: plain data, so that checks run for devices that are not here.
+struct Target {
+  const DeviceState* device;  // identity only
+  std::string_view id;
+  Limits limits;
+};
+
+// What every kind of view has in common.
+struct Extents {
+  const Buffer& buffer;
+  DType dtype;
+  std::uint64_t offset;
+  std::span<const core::Axis> axes;
+};
+
+// A view that a kernel may use: the bytes to bind, and where the view's first element lies in them.
+struct Bindable {
+  core::ByteRange bytes;        // aligned, as Binding wants them
+  std::uint64_t first_element;  // counted from bytes.begin
+  core::ByteRange touched;      // exactly what the view covers
+};
+
+// Checks buffer, device, dtype, bounds and the device's limit.
+Result<Bindable> check_view(const Target& target, core::Refusal refusal, const Extents& view);
+
+Binding bind(const Buffer& buffer, const Bindable& view);
+
+}  // namespace rota::runtime

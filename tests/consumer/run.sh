@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# run.sh BUILD_FOLDER EXAMPLE_SOURCE CXX: installs the build, then uses it as a stranger would, by CMake and by
+# pkg-config, and looks at what the library shows to the world.
+set -euo pipefail
+build=$1 example=$2 cxx=$3
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/prefix"  # an installed tree may move
+library=$(find "$work/prefix" -name librota.so)
+folder=$(dirname "$library")
+
+cmake -S "$here" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$cxx" -DEXAMPLE="$example" >/dev/null
+cmake --build "$work/cmake" >/dev/null
+"$work/cmake/consumer" | tee "$work/by-cmake"
+
+export PKG_CONFIG_PATH=$folder/pkgconfig
+# shellcheck disable=SC2046
+"$cxx" -std=c++20 -Wall -Wextra -Werror "$example" $(pkg-config --cflags --libs rota) -o "$work/by-pkg-config"
+LD_LIBRARY_PATH=$folder "$work/by-pkg-config" | diff "$work/by-cmake" -
+"$work/prefix/bin/rota" doctor --device cpu --selftest
+
+readelf -d "$library" | grep -q 'SONAME.*\[librota\.so\.[0-9]*\]' || { echo "no versioned SONAME"; exit 1; }
+# Templates of the standard library stay visible, weakly, whatever a library does.
+if nm -DC --defined-only "$library" | grep -vE ' (rota::|([a-z ]+ for )?rota::)| [VWu] ([a-z ]+ for )?(std::|__gnu_cxx::)'; then
+  echo "the symbols above are not ours to show"
+  exit 1
+fi
+if nm -DC --defined-only "$library" | grep -E ' T rota::(core|runtime|ops|cpu|vulkan|kernels)::'; then
+  echo "the symbols above are internal"
+  exit 1
+fi
+echo "consumer: built by CMake and by pkg-config, symbols clean"

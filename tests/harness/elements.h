@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "rota/dtype.h"
+
+// Dense elements as the formats define them, in f64 arithmetic: independent of what the library does.
+
+namespace rota::test {
+
+// An element's bits in the low bits of a word.
+std::uint32_t load_bits(const std::vector<std::byte>& bytes, DType dtype, std::uint64_t index);
+void save_bits(std::vector<std::byte>& bytes, DType dtype, std::uint64_t index, std::uint32_t bits);
+
+// What an element of `from` becomes as an element of `to`.
+std::uint32_t convert_bits(std::uint32_t bits, DType from, DType to);
+
+// Elements of all kinds: plain, tiny, huge, denormal, zero, infinite, NaN.
+std::vector<std::byte> random_elements(std::mt19937_64& random, DType dtype, std::uint64_t count);
+
+}  // namespace rota::test

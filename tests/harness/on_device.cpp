@@ -1,0 +1,57 @@
+#include "harness/on_device.h"
+
+#include <cstdlib>
+#include <stdexcept>
+
+namespace rota::test {
+namespace {
+
+std::string environment(const char* name, const char* otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+Device open_checked(ValidationLog& log) {
+  DeviceOptions options = options_under_test();
+  options.on_validation_message = [&log](std::string_view message) { log.add(message); };
+  Device device = Device::open(options).value();
+  const std::string wanted = environment("ROTA_TEST_NAME", "");
+  if (device.info().name.find(wanted) == std::string::npos) {
+    throw std::runtime_error("the device under test is " + device.info().name + "; wanted " + wanted);
+  }
+  const std::string subgroup = environment("ROTA_TEST_SUBGROUP", "");
+  if (!subgroup.empty() && subgroup != std::to_string(device.info().limits.subgroup_size)) {
+    throw std::runtime_error("the subgroup size is " + std::to_string(device.info().limits.subgroup_size) +
+                             "; wanted " + subgroup);
+  }
+  return device;
+}
+
+}  // namespace
+
+DeviceOptions options_under_test() {
+  return {.device = environment("ROTA_TEST_DEVICE", "cpu"),
+          .threads = static_cast<std::uint32_t>(std::stoul(environment("ROTA_TEST_THREADS", "0")))};
+}
+
+bool cpu_under_test() { return options_under_test().device == "cpu"; }
+
+void ValidationLog::add(std::string_view message) {
+  const std::lock_guard lock(mutex_);
+  messages_.emplace_back(message);
+}
+
+std::vector<std::string> ValidationLog::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(messages_, {});
+}
+
+OnDevice::OnDevice() : device(open_checked(log)) {}
+
+void OnDevice::TearDown() {
+  for (const std::string& message : log.take()) ADD_FAILURE() << "validation: " << message;
+}
+
+Device OnDevice::open_another() { return open_checked(log); }
+
+}  // namespace rota::test
