@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "runtime/command.h"
+
 namespace {
 
-constexpr unsigned kBindings = 8;  // runtime::kMaxBindings
 constexpr unsigned kPushConstantBuffer = 30;
 
 struct ContextDeleter {
@@ -64,7 +65,7 @@ class Translator {
   }
 
   static bool bind_all(spvc_compiler compiler) {
-    for (unsigned binding = 0; binding < kBindings; ++binding) {
+    for (unsigned binding = 0; binding < rota::runtime::kMaxBindings; ++binding) {
       if (!bind(compiler, 0, binding, binding)) return false;
     }
     return bind(compiler, SPVC_MSL_PUSH_CONSTANT_DESC_SET, SPVC_MSL_PUSH_CONSTANT_BINDING, kPushConstantBuffer);

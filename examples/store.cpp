@@ -32,7 +32,8 @@ int main() {
   keys.read(std::as_writable_bytes(std::span(ring))).value();
   for (std::uint64_t slot = 0; slot < kSlots; ++slot) {  // head 0: slots 0 and 1 hold positions 8 and 9
     std::printf("slot %llu:", static_cast<unsigned long long>(slot));
-    for (std::uint64_t d = 0; d < kDim; ++d) std::printf(" %5.1f", double{rota::f32_from_f16(ring[slot * kDim + d])});
+    for (std::uint64_t d = 0; d < kDim; ++d)
+      std::printf(" %5.1f", static_cast<double>(rota::f32_from_f16(ring[slot * kDim + d])));
     std::printf("\n");
   }
 }

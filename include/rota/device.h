@@ -56,7 +56,7 @@ struct DeviceOptions {
   std::uint32_t threads = 0;     // CPU: size of the pool; 0 is one per core
   std::string pipeline_cache{};  // GPU: a file that save_pipelines() writes and open() reads; empty is none
   // GPU: set, it turns the driver's validation on, synchronization included, and receives every
-  // message, from any thread. open() fails where validation is not installed.
+  // message, from any thread; it must not call rota. open() fails where validation is not installed.
   std::function<void(std::string_view)> on_validation_message{};
 };
 
@@ -65,7 +65,7 @@ class ROTA_API Device {
  public:
   static Result<Device> open(const DeviceOptions& options);
 
-  // The first GPU that is real hardware, else the CPU. info() tells which.
+  // The first discrete GPU, else the first integrated one, else the CPU. info() tells which.
   static Result<Device> open_best();
 
   const DeviceInfo& info() const noexcept;
@@ -73,7 +73,7 @@ class ROTA_API Device {
   Result<Buffer> allocate(std::uint64_t bytes);
   Encoder encoder();
 
-  // Writes the pipelines built so far to the file named in the options.
+  // Writes the pipelines built so far, if the device builds any, to the file named in the options.
   Status save_pipelines();
 
   const std::shared_ptr<runtime::DeviceState>& state() const noexcept { return state_; }

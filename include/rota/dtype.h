@@ -29,8 +29,8 @@ constexpr bool is_known(DType dtype) noexcept { return static_cast<std::size_t>(
 // Precondition: is_known(dtype).
 constexpr const DTypeInfo& info(DType dtype) noexcept { return kDTypes[static_cast<std::size_t>(dtype)]; }
 
-// Conversions round to nearest, ties to even; overflow goes to infinity; NaN stays NaN, made
-// quiet, with its sign and top payload bits. Every device gives exactly these bits.
+// Conversions round to nearest, ties to even; overflow goes to infinity; NaN stays NaN with its sign
+// and top payload bits, made quiet but for bf16 to f32. Every device gives exactly these bits.
 
 constexpr std::uint16_t f16_from_f32(float value) noexcept {
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14

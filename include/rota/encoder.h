@@ -14,7 +14,8 @@ class DeviceState;
 class Recorder;
 }  // namespace runtime
 
-// The end of one submission. Copies stand for the same submission; dropping one waits for nothing.
+// The end of one submission. Copies stand for the same submission. Dropping one does not wait, but
+// the last handle of a device, and a fence is one, waits for what is in flight there.
 class [[nodiscard]] ROTA_API Fence {
  public:
   // Returns when the submission has finished. May be called from several threads, again and again.
@@ -49,7 +50,8 @@ class ROTA_API Encoder {
   friend class Device;
   explicit Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept;
 
-  std::unique_ptr<runtime::Recorder> recorder_;  // null after submit(), or when memory ran out
+  std::unique_ptr<runtime::Recorder> recorder_;  // null after submit() or a move, or when memory ran out
+  bool out_of_memory_ = false;
 };
 
 }  // namespace rota

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace rota {
 
@@ -9,7 +11,10 @@ namespace rota {
 template <class T>
 class Required {
  public:
-  constexpr Required(T value) : value_(value) {}
+  // An integer wants an integer: 2.7 slots do not compile.
+  template <std::convertible_to<T> Value>
+    requires(std::is_integral_v<Value> == std::is_integral_v<T>)
+  constexpr Required(Value value) : value_(static_cast<T>(value)) {}
   constexpr operator T() const { return value_; }
 
  private:

@@ -1,5 +1,18 @@
 #include "core/error.h"
 
+namespace rota::core {
+
+std::string Argument::text() const {
+  std::string text(name);
+  if (index) text += fmt::format("[{}]", *index);
+  for (const std::string_view part : {field, subfield}) {
+    if (!part.empty()) text += fmt::format(".{}", part);
+  }
+  return text;
+}
+
+}  // namespace rota::core
+
 namespace rota {
 
 std::string_view name(Errc code) noexcept {

@@ -5,6 +5,8 @@
 #include <exception>
 #include <initializer_list>
 #include <new>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,14 +15,23 @@
 namespace rota::core {
 
 // Every refusal of an argument is worded here: who refuses, what, what was found, what was wanted.
+struct Argument {
+  std::string_view name;               // "bytes", or with an index "pairs"
+  std::optional<std::size_t> index{};  // pairs[1]
+  std::string_view field{};            // pairs[1].to
+  std::string_view subfield{};         // pairs[1].to.shape.dim
+
+  std::string text() const;
+};
+
 struct Refusal {
   std::string_view op;
-  std::string_view argument;
+  Argument argument;
 };
 
 template <class Found, class... Args>
-Error refuse(Refusal refusal, const Found& found, fmt::format_string<Args...> wanted, Args&&... args) {
-  return {Errc::invalid_argument, fmt::format("{}: {} is {}; wanted {}", refusal.op, refusal.argument, found,
+Error refuse(const Refusal& refusal, const Found& found, fmt::format_string<Args...> wanted, Args&&... args) {
+  return {Errc::invalid_argument, fmt::format("{}: {} is {}; wanted {}", refusal.op, refusal.argument.text(), found,
                                               fmt::format(wanted, std::forward<Args>(args)...))};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,7 +20,9 @@ struct ByteRange {
   std::uint64_t begin = 0, end = 0;
 
   std::uint64_t size() const noexcept { return end - begin; }
-  bool overlaps(const ByteRange& other) const noexcept { return begin < other.end && other.begin < end; }
+  bool overlaps(const ByteRange& other) const noexcept {
+    return std::max(begin, other.begin) < std::min(end, other.end);
+  }
 };
 
 // What the tensor touches, or nothing where that passes 2^64. An empty tensor touches an empty range.

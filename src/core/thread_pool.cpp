@@ -1,6 +1,7 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
+#include <cfenv>
 #include <system_error>
 
 #include "core/error.h"
@@ -63,6 +64,7 @@ void ThreadPool::run(const Loop& loop) noexcept {
 }
 
 void ThreadPool::work() noexcept {
+  std::fesetenv(FE_DFL_ENV);  // whatever rounding the opening thread had
   std::uint64_t loops_seen = 0;
   std::unique_lock lock(mutex_);
   for (;;) {

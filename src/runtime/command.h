@@ -61,10 +61,10 @@ struct Constants {
   friend auto operator<=>(const Constants&, const Constants&) = default;
 };
 
-// Starts on kBindingAlignment; ends on a whole word.
 struct Binding {
   std::shared_ptr<Memory> memory;
-  core::ByteRange bytes;
+  core::ByteRange bytes;    // starts on kBindingAlignment, ends on a whole word
+  core::ByteRange touched;  // the part of it that the kernel may touch
   Access access = Access::read;
 };
 

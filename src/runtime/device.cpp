@@ -1,10 +1,21 @@
 #include "rota/device.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "core/error.h"
 #include "runtime/device_state.h"
 #include "runtime/recorder.h"
 
 namespace rota {
+namespace {
+
+// Room for every rounding of sizes and offsets further in.
+constexpr auto kMaxBytes = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+
+Error moved_from(std::string_view op) { return core::refuse({op, {"the device"}}, "moved from", "an open one"); }
+
+}  // namespace
 
 std::string_view name(DeviceKind kind) noexcept {
   switch (kind) {
@@ -44,7 +55,7 @@ Result<Device> Device::open(const DeviceOptions& options) {
       if (backend_name == entry.name) {
         auto backend = entry.open(options);
         if (!backend) return backend.error();
-        return Device(std::make_shared<runtime::DeviceState>(std::move(backend).value()));
+        return Device(std::make_shared<runtime::DeviceState>(std::move(backend).value(), options.pipeline_cache));
       }
       known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
     }
@@ -68,13 +79,17 @@ Result<Device> Device::open_best() {
   });
 }
 
-const DeviceInfo& Device::info() const noexcept { return state_->info(); }
+const DeviceInfo& Device::info() const noexcept {
+  static const DeviceInfo none;
+  return state_ ? state_->info() : none;
+}
 
 Result<Buffer> Device::allocate(std::uint64_t bytes) {
   return core::guarded([&]() -> Result<Buffer> {
+    if (!state_) return moved_from("allocate");
     const DeviceInfo& device = info();
-    if (bytes == 0) return core::refuse({"allocate", "bytes"}, bytes, "at least 1");
-    if (bytes > device.limits.max_buffer_bytes) {
+    if (bytes == 0) return core::refuse({"allocate", {"bytes"}}, bytes, "at least 1");
+    if (bytes > std::min(device.limits.max_buffer_bytes, kMaxBytes)) {
       return Error{Errc::out_of_memory, fmt::format("allocate: bytes is {}; {} serves at most {} bytes in one buffer",
                                                     bytes, device.id, device.limits.max_buffer_bytes)};
     }
@@ -85,11 +100,17 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
 }
 
 Encoder Device::encoder() {
-  return Encoder(std::unique_ptr<runtime::Recorder>(new (std::nothrow) runtime::Recorder(state_)));
+  return Encoder(std::unique_ptr<runtime::Recorder>(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
 }
 
 Status Device::save_pipelines() {
-  return core::guarded([&] { return state_->backend().save_pipelines(); });
+  return core::guarded([&]() -> Status {
+    if (!state_) return moved_from("save_pipelines");
+    if (state_->pipeline_cache().empty()) {
+      return core::refuse({"save_pipelines", {"DeviceOptions::pipeline_cache"}}, "empty", "the name of a file");
+    }
+    return state_->backend().save_pipelines();
+  });
 }
 
 }  // namespace rota

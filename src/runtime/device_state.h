@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 
 #include "runtime/backend.h"
 #include "runtime/registry.h"
@@ -14,16 +15,19 @@ namespace rota::runtime {
 // What every handle of one opened device shares.
 class DeviceState {
  public:
-  explicit DeviceState(std::unique_ptr<Backend> backend) : backend_(std::move(backend)) {}
+  DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)
+      : pipeline_cache_(std::move(pipeline_cache)), backend_(std::move(backend)) {}
 
   Backend& backend() noexcept { return *backend_; }
   const DeviceInfo& info() const noexcept { return backend_->info(); }
   UploadPool& uploads() noexcept { return uploads_; }
+  const std::string& pipeline_cache() const noexcept { return pipeline_cache_; }  // a file's name
 
   // Returns the submission's ticket.
   Result<std::uint64_t> submit(std::vector<Command> commands);
 
  private:
+  std::string pipeline_cache_;
   Registry registry_;
   UploadPool uploads_;
   std::mutex submitting_;

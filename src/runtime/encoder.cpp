@@ -4,14 +4,16 @@
 
 namespace rota {
 
-Encoder::Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept : recorder_(std::move(recorder)) {}
+Encoder::Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept
+    : recorder_(std::move(recorder)), out_of_memory_(!recorder_) {}
 Encoder::Encoder(Encoder&&) noexcept = default;
 Encoder& Encoder::operator=(Encoder&&) noexcept = default;
 Encoder::~Encoder() = default;
 
 Status Encoder::status() const {
   return core::guarded([&]() -> Status {
-    if (!recorder_) return core::out_of_memory();
+    if (out_of_memory_) return core::out_of_memory();
+    if (!recorder_) return core::refuse({"submit", {"the encoder"}}, "submitted already or moved from", "a new one");
     if (recorder_->error()) return *recorder_->error();
     return {};
   });
@@ -28,7 +30,10 @@ Result<Fence> Encoder::submit() && {
 }
 
 Status Fence::wait() const {
-  return core::guarded([&] { return device_->backend().wait(ticket_); });
+  return core::guarded([&]() -> Status {
+    if (!device_) return core::refuse({"wait", {"the fence"}}, "moved from", "one that submit() returned");
+    return device_->backend().wait(ticket_);
+  });
 }
 
 }  // namespace rota

@@ -9,7 +9,7 @@
 namespace rota::runtime {
 
 // Decides where barriers stand: before a command that conflicts with one recorded since the last
-// barrier, i.e. both touch the same bytes and one of them writes.
+// barrier, i.e. one of them writes and the spans of memory that they touch overlap.
 class Hazards {
  public:
   // Takes the next command's bindings; true where a barrier must stand before it.

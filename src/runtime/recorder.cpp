@@ -15,7 +15,7 @@ Result<Binding> Recorder::upload(std::span<const std::byte> bytes) {
   }
   const std::uint64_t begin = std::exchange(upload_used_, upload_used_ + size);
   std::memcpy(upload_block_->host() + begin, bytes.data(), bytes.size());
-  return Binding{upload_block_, {begin, begin + size}, Access::read};
+  return Binding{upload_block_, {begin, begin + size}, {begin, begin + size}, Access::read};
 }
 
 void Recorder::append(const Launch& launch, std::span<const std::byte> params,

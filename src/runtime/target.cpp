@@ -3,8 +3,17 @@
 #include "runtime/device_state.h"
 
 namespace rota::runtime {
+namespace {
 
-Result<Bindable> check_view(const Target& target, core::Refusal refusal, const Extents& view) {
+std::string dtype_names() {
+  std::string names;
+  for (const DTypeInfo& dtype : kDTypes) names += fmt::format("{}{}", names.empty() ? "" : ", ", dtype.name);
+  return names;
+}
+
+}  // namespace
+
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Extents& view) {
   if (!view.buffer.state()) return core::refuse(refusal, "a view of no buffer", "a buffer of {}", target.id);
   const DeviceState* const owner = view.buffer.state()->device().get();
   if (owner != target.device) {
@@ -12,7 +21,7 @@ Result<Bindable> check_view(const Target& target, core::Refusal refusal, const E
                         "a buffer of the encoder's own {}", target.id);
   }
   if (!is_known(view.dtype)) {
-    return core::refuse(refusal, fmt::format("of dtype {}", static_cast<unsigned>(view.dtype)), "f32, f16 or bf16");
+    return core::refuse(refusal, fmt::format("of dtype {}", static_cast<unsigned>(view.dtype)), "{}", dtype_names());
   }
   if (view.offset == View::kOutside) return core::refuse(refusal, "a slice that leaves its view", "tokens inside it");
 
@@ -25,18 +34,19 @@ Result<Bindable> check_view(const Target& target, core::Refusal refusal, const E
                                 : std::string("a view that ends beyond 2^64 bytes"),
                         "all of it inside its buffer of {} bytes", size_bytes);
   }
-  const std::uint64_t begin = core::round_down(touched->begin, kBindingAlignment);
-  const core::ByteRange bytes{begin, core::round_up(touched->end, sizeof(std::uint32_t))};
+  constexpr std::uint64_t kWordBytes = sizeof(std::uint32_t);
+  const core::ByteRange words{core::round_down(touched->begin, kWordBytes), core::round_up(touched->end, kWordBytes)};
+  const core::ByteRange bytes{core::round_down(touched->begin, kBindingAlignment), words.end};
   if (bytes.size() > target.limits.max_binding_bytes) {
     return Error{Errc::unsupported,
                  fmt::format("{}: {} spans {} bytes; {} can address {} bytes in one binding", refusal.op,
-                             refusal.argument, bytes.size(), target.id, target.limits.max_binding_bytes)};
+                             refusal.argument.text(), bytes.size(), target.id, target.limits.max_binding_bytes)};
   }
-  return Bindable{bytes, (touched->begin - begin) / element_bytes, *touched};
+  return Bindable{bytes, words, (touched->begin - bytes.begin) / element_bytes};
 }
 
 Binding bind(const Buffer& buffer, const Bindable& view) {
-  return {buffer.state()->memory(), view.bytes, Access::read};
+  return {buffer.state()->memory(), view.bytes, view.touched, Access::read};
 }
 
 }  // namespace rota::runtime

@@ -30,12 +30,12 @@ struct Extents {
 // A view that a kernel may use: the bytes to bind, and where the view's first element lies in them.
 struct Bindable {
   core::ByteRange bytes;        // aligned, as Binding wants them
+  core::ByteRange touched;      // the whole words that the view covers
   std::uint64_t first_element;  // counted from bytes.begin
-  core::ByteRange touched;      // exactly what the view covers
 };
 
 // Checks buffer, device, dtype, bounds and the device's limit.
-Result<Bindable> check_view(const Target& target, core::Refusal refusal, const Extents& view);
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Extents& view);
 
 Binding bind(const Buffer& buffer, const Bindable& view);
 

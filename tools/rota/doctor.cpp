@@ -30,7 +30,7 @@ std::string_view name(Finding::Verdict verdict) {
   switch (verdict) {
     case Finding::Verdict::works: return "works";
     case Finding::Verdict::missing: return "missing";
-    case Finding::Verdict::broken: return "BROKEN";
+    case Finding::Verdict::broken: return "broken";
   }
   return "?";
 }

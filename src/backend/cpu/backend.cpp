@@ -125,7 +125,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
     return Error{Errc::no_device, fmt::format("open: there is one CPU, \"cpu\", and no \"{}\"", options.device)};
   }
   if (options.threads > kMaxThreads) {
-    return core::refuse({"open", "threads"}, options.threads, "at most {}", kMaxThreads);
+    return core::refuse({"open", {"threads"}}, options.threads, "at most {}", kMaxThreads);
   }
   const std::uint32_t threads = options.threads != 0 ? options.threads : core_count();
   auto queue = Queue::create(threads);

@@ -1,5 +1,6 @@
 #include "backend/cpu/queue.h"
 
+#include <cfenv>
 #include <system_error>
 
 #include "core/error.h"
@@ -59,6 +60,7 @@ void Queue::run(const runtime::Command& command) noexcept {
 }
 
 void Queue::work() noexcept {
+  std::fesetenv(FE_DFL_ENV);  // whatever rounding the opening thread had
   std::unique_lock lock(mutex_);
   for (;;) {
     pushed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

@@ -19,6 +19,8 @@ class Prepared final : public runtime::PreparedBatch {
   std::unique_ptr<Submission> submission;
 };
 
+std::string device_id(std::size_t index) { return fmt::format("{}:{}", kName, index); }
+
 Result<std::vector<DeviceInfo>> list() {
   auto instance = Instance::create({});
   if (!instance) return instance.error();
@@ -27,7 +29,7 @@ Result<std::vector<DeviceInfo>> list() {
   std::vector<DeviceInfo> devices;
   Status unfit;
   for (std::size_t index = 0; index < physical->size(); ++index) {
-    auto info = describe((*physical)[index], index);
+    auto info = describe((*physical)[index], device_id(index));
     if (info) {
       devices.push_back(std::move(info).value());
     } else {
@@ -45,7 +47,7 @@ Result<std::size_t> device_index(std::string_view id) {
   const std::string_view digits = id.substr(std::min(id.size(), kName.size() + 1));
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
   if (digits.empty() || code != std::errc{} || end != digits.data() + digits.size()) {
-    return Error{Errc::no_device, fmt::format("open: \"{}\" is no device; wanted vulkan:<index>", id)};
+    return Error{Errc::no_device, fmt::format("open: \"{}\" is no device; wanted {}:<index>", id, kName)};
   }
   return index;
 }
@@ -61,7 +63,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
     return Error{Errc::no_device, fmt::format("open: there is no \"{}\"; Vulkan offers {} device{}", options.device,
                                               physical->size(), physical->size() == 1 ? "" : "s")};
   }
-  auto info = describe((*physical)[*index], *index);
+  auto info = describe((*physical)[*index], device_id(*index));
   if (!info) return info.error();
   auto context = Context::create(std::move(instance).value(), (*physical)[*index]);
   if (!context) return context.error();
@@ -75,6 +77,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
 
 Result<std::shared_ptr<runtime::Memory>> VulkanBackend::allocate(std::uint64_t bytes, runtime::MemoryKind kind) {
   if (Status status = context_->alive(); !status) return status.error();
+  queue_.reclaim();
   auto memory = BufferMemory::create(context_, bytes, kind);
   if (!memory) return memory.error();
   return std::shared_ptr<runtime::Memory>(std::move(memory).value());
@@ -82,6 +85,7 @@ Result<std::shared_ptr<runtime::Memory>> VulkanBackend::allocate(std::uint64_t b
 
 Result<std::shared_ptr<runtime::Pipeline>> VulkanBackend::build(const runtime::Kernel& kernel,
                                                                 const runtime::Constants& constants) {
+  if (Status status = context_->alive(); !status) return status.error();
   auto pipeline = ComputePipeline::create(context_, pipelines_->handle(), kernel, constants);
   if (!pipeline) return pipeline.error();
   return std::shared_ptr<runtime::Pipeline>(std::move(pipeline).value());
@@ -132,6 +136,11 @@ Status VulkanBackend::write(runtime::Memory& to, std::uint64_t offset, std::span
   }
   std::memcpy(to.host() + offset, from.data(), from.size());
   return {};
+}
+
+Status VulkanBackend::save_pipelines() {
+  if (Status status = context_->alive(); !status) return status;
+  return pipelines_->save();
 }
 
 extern const runtime::BackendEntry kBackend{

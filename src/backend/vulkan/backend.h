@@ -23,7 +23,7 @@ class VulkanBackend final : public runtime::Backend {
   Status wait(std::uint64_t ticket) override { return queue_.wait(ticket); }
   Status read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) override;
   Status write(runtime::Memory& to, std::uint64_t offset, std::span<const std::byte> from) override;
-  Status save_pipelines() override { return pipelines_->save(); }
+  Status save_pipelines() override;
 
   Context& context() noexcept { return *context_; }
 

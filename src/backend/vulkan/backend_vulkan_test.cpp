@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "harness/on_device.h"
 #include "ops/store/store_reference.h"
@@ -227,6 +228,21 @@ TEST_F(PipelineFile, ThatIsDamagedIsAnError) {
   expect_error(open_with_file(), Errc::io, {"cut short"});
   std::filesystem::resize_file(path, 3);
   expect_error(open_with_file(), Errc::io, {"too short"});
+}
+
+TEST_F(PipelineFile, MayBeSavedByManyThreadsAtOnce) {
+  Device opened = open_with_file().value();
+  use(opened);
+  std::vector<std::thread> threads;
+  std::vector<Status> outcomes(4);
+  for (Status& outcome : outcomes) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 25 && outcome.ok(); ++i) outcome = opened.save_pipelines();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& outcome : outcomes) EXPECT_OK(outcome);
+  EXPECT_OK(open_with_file());
 }
 
 TEST_F(PipelineFile, OfAnotherDriverStartsAnew) {

@@ -29,7 +29,7 @@ Context::~Context() {
 }
 
 Error Context::failed(std::string_view what, VkResult result) {
-  if (result == VK_ERROR_DEVICE_LOST) lost_ = true;
+  if (result == VK_ERROR_DEVICE_LOST) lose();
   return driver_error(what, result);
 }
 

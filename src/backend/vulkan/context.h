@@ -22,6 +22,8 @@ class Context {
   // As driver_error, and remembers a lost device.
   Error failed(std::string_view what, VkResult result);
 
+  void lose() noexcept { lost_ = true; }
+
   // An error once the device is lost.
   Status alive() const;
 

@@ -14,7 +14,11 @@ constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 VkBool32 VKAPI_PTR forward_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
                                    const VkDebugUtilsMessengerCallbackDataEXT* data, void* user) {
-  (*static_cast<const OnMessage*>(user))(data->pMessage != nullptr ? data->pMessage : "");
+  try {
+    (*static_cast<const OnMessage*>(user))(data->pMessage != nullptr ? data->pMessage : "");
+  } catch (...) {
+    // What the caller's function throws must not unwind through the driver.
+  }
   return VK_FALSE;
 }
 
@@ -145,8 +149,7 @@ std::optional<uint32_t> compute_family(VkPhysicalDevice physical) {
   return std::nullopt;
 }
 
-Result<DeviceInfo> describe(VkPhysicalDevice physical, std::size_t index) {
-  const std::string id = fmt::format("vulkan:{}", index);
+Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
   VkPhysicalDeviceProperties core_properties;
   vkGetPhysicalDeviceProperties(physical, &core_properties);
   if (core_properties.apiVersion < VK_API_VERSION_1_1) {
@@ -176,7 +179,7 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::size_t index) {
   const VkPhysicalDeviceLimits& limits = properties.properties.limits;
   constexpr std::uint64_t kWordMask = ~std::uint64_t{3};
   return DeviceInfo{
-      .id = id,
+      .id = std::move(id),
       .name = properties.properties.deviceName,
       .driver = driver_known ? driver_text(driver) : fmt::format("version {:#x}", properties.properties.driverVersion),
       .kind = kind_of(properties.properties.deviceType),

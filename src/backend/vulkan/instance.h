@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +34,7 @@ class Instance {
 };
 
 // What the driver says of itself. Devices that cannot run our kernels are an error with the reason.
-Result<DeviceInfo> describe(VkPhysicalDevice physical, std::size_t index);
+Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id);
 
 // The queue family that runs compute; nothing where there is none.
 std::optional<uint32_t> compute_family(VkPhysicalDevice physical);

@@ -1,7 +1,7 @@
 #include "backend/vulkan/memory.h"
 
 #include <algorithm>
-#include <new>
+#include <utility>
 
 #include "core/error.h"
 
@@ -29,7 +29,8 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
 
   VkDeviceSize largest_local = 0;
   for (uint32_t type = 0; type < properties.memoryTypeCount; ++type) {
-    if ((properties.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) != 0) {
+    const bool local = (properties.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) != 0;
+    if (local && (allowed >> type & 1U) != 0) {
       largest_local = std::max(largest_local, heap_size(type));
     }
   }
@@ -38,62 +39,59 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
   return first_with(0, 0);
 }
 
-Status BufferMemory::make(Context& context, std::uint64_t bytes, runtime::MemoryKind kind, Handles& handles) {
+BufferMemory::Handles::Handles(Handles&& other) noexcept
+    : context(other.context),
+      buffer(std::exchange(other.buffer, VK_NULL_HANDLE)),
+      memory(std::exchange(other.memory, VK_NULL_HANDLE)),
+      host(std::exchange(other.host, nullptr)) {}
+
+BufferMemory::Handles::~Handles() {
+  context->vk.vkDestroyBuffer(context->device, buffer, nullptr);
+  context->vk.vkFreeMemory(context->device, memory, nullptr);
+}
+
+Status BufferMemory::Handles::make(std::uint64_t bytes, runtime::MemoryKind kind) {
   const VkBufferCreateInfo create{
       .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
       .size = core::round_up(bytes, runtime::kBindingAlignment),
       .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
       .sharingMode = VK_SHARING_MODE_EXCLUSIVE};
   const auto failed = [&](std::string_view call, VkResult result) {
-    return context.failed(fmt::format("allocate: {} for {} bytes", call, bytes), result);
+    return context->failed(fmt::format("allocate: {} for {} bytes", call, bytes), result);
   };
-  if (const VkResult result = context.vk.vkCreateBuffer(context.device, &create, nullptr, &handles.buffer);
+  if (const VkResult result = context->vk.vkCreateBuffer(context->device, &create, nullptr, &buffer);
       result != VK_SUCCESS) {
     return failed("vkCreateBuffer", result);
   }
   VkMemoryRequirements needs;
-  context.vk.vkGetBufferMemoryRequirements(context.device, handles.buffer, &needs);
-  const auto type = choose_memory_type(context.memory_properties, needs.memoryTypeBits, kind);
+  context->vk.vkGetBufferMemoryRequirements(context->device, buffer, &needs);
+  const auto type = choose_memory_type(context->memory_properties, needs.memoryTypeBits, kind);
   if (!type) return Error{Errc::unsupported, "allocate: the device has no memory that buffers may use"};
 
   const VkMemoryAllocateInfo allocate{
       .sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, .allocationSize = needs.size, .memoryTypeIndex = *type};
-  if (const VkResult result = context.vk.vkAllocateMemory(context.device, &allocate, nullptr, &handles.memory);
+  if (const VkResult result = context->vk.vkAllocateMemory(context->device, &allocate, nullptr, &memory);
       result != VK_SUCCESS) {
     return failed("vkAllocateMemory", result);
   }
-  if (const VkResult result = context.vk.vkBindBufferMemory(context.device, handles.buffer, handles.memory, 0);
+  if (const VkResult result = context->vk.vkBindBufferMemory(context->device, buffer, memory, 0);
       result != VK_SUCCESS) {
     return failed("vkBindBufferMemory", result);
   }
-  const bool visible = (context.memory_properties.memoryTypes[*type].propertyFlags & kHostAccess) == kHostAccess;
-  if (!visible || (kind == runtime::MemoryKind::device && !context.maps_device_memory)) return {};
-  if (const VkResult result =
-          context.vk.vkMapMemory(context.device, handles.memory, 0, VK_WHOLE_SIZE, 0, &handles.host);
+  const bool visible = (context->memory_properties.memoryTypes[*type].propertyFlags & kHostAccess) == kHostAccess;
+  if (!visible || (kind == runtime::MemoryKind::device && !context->maps_device_memory)) return {};
+  if (const VkResult result = context->vk.vkMapMemory(context->device, memory, 0, VK_WHOLE_SIZE, 0, &host);
       result != VK_SUCCESS) {
     return failed("vkMapMemory", result);
   }
   return {};
 }
 
-void BufferMemory::destroy(Context& context, const Handles& handles) noexcept {
-  context.vk.vkDestroyBuffer(context.device, handles.buffer, nullptr);
-  context.vk.vkFreeMemory(context.device, handles.memory, nullptr);
-}
-
-Result<std::shared_ptr<BufferMemory>> BufferMemory::create(const std::shared_ptr<Context>& context, std::uint64_t bytes,
+Result<std::shared_ptr<BufferMemory>> BufferMemory::create(std::shared_ptr<Context> context, std::uint64_t bytes,
                                                            runtime::MemoryKind kind) {
-  Handles handles;
-  Status status = make(*context, bytes, kind, handles);
-  std::unique_ptr<BufferMemory> memory;
-  if (status.ok()) memory.reset(new (std::nothrow) BufferMemory(context, bytes, handles));
-  if (!memory) {
-    destroy(*context, handles);
-    return status.ok() ? core::out_of_memory() : status.error();
-  }
-  return std::shared_ptr<BufferMemory>(std::move(memory));
+  Handles handles(std::move(context));
+  if (Status status = handles.make(bytes, kind); !status) return status.error();
+  return std::shared_ptr<BufferMemory>(new BufferMemory(bytes, std::move(handles)));
 }
-
-BufferMemory::~BufferMemory() { destroy(*context_, handles_); }
 
 }  // namespace rota::vulkan

@@ -16,25 +16,28 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
 
 class BufferMemory final : public runtime::Memory {
  public:
-  static Result<std::shared_ptr<BufferMemory>> create(const std::shared_ptr<Context>& context, std::uint64_t bytes,
+  static Result<std::shared_ptr<BufferMemory>> create(std::shared_ptr<Context> context, std::uint64_t bytes,
                                                       runtime::MemoryKind kind);
-  ~BufferMemory() override;
 
   VkBuffer buffer() const noexcept { return handles_.buffer; }
 
  private:
+  // Owned while it is made, so that no failure leaks.
   struct Handles {
+    explicit Handles(std::shared_ptr<Context> made_on) noexcept : context(std::move(made_on)) {}
+    Handles(Handles&&) noexcept;
+    ~Handles();
+    Status make(std::uint64_t bytes, runtime::MemoryKind kind);
+
+    std::shared_ptr<Context> context;
     VkBuffer buffer = VK_NULL_HANDLE;
     VkDeviceMemory memory = VK_NULL_HANDLE;
     void* host = nullptr;
   };
-  static Status make(Context& context, std::uint64_t bytes, runtime::MemoryKind kind, Handles& handles);
-  static void destroy(Context& context, const Handles& handles) noexcept;
 
-  BufferMemory(std::shared_ptr<Context> context, std::uint64_t bytes, const Handles& handles) noexcept
-      : Memory(bytes, static_cast<std::byte*>(handles.host)), context_(std::move(context)), handles_(handles) {}
+  BufferMemory(std::uint64_t bytes, Handles handles) noexcept
+      : Memory(bytes, static_cast<std::byte*>(handles.host)), handles_(std::move(handles)) {}
 
-  std::shared_ptr<Context> context_;
   Handles handles_;
 };
 

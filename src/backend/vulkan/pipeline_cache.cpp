@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -108,21 +109,22 @@ Result<std::unique_ptr<PipelineCache>> PipelineCache::create(std::shared_ptr<Con
 PipelineCache::~PipelineCache() { context_->vk.vkDestroyPipelineCache(context_->device, cache_, nullptr); }
 
 Status PipelineCache::save() const {
-  if (path_.empty()) {
-    return core::refuse({"save_pipelines", "DeviceOptions::pipeline_cache"}, "empty", "the name of a file");
-  }
   std::vector<std::byte> data;
-  const VkResult result = enumerate(data, [this](uint32_t* count, std::byte* bytes) {
-    std::size_t size = *count;
-    const VkResult got = context_->vk.vkGetPipelineCacheData(context_->device, cache_, &size, bytes);
-    *count = static_cast<uint32_t>(size);
-    return got;
-  });
+  VkResult result = VK_INCOMPLETE;
+  while (result == VK_INCOMPLETE) {
+    std::size_t size = 0;
+    result = context_->vk.vkGetPipelineCacheData(context_->device, cache_, &size, nullptr);
+    if (result != VK_SUCCESS) break;
+    data.resize(size);
+    result = context_->vk.vkGetPipelineCacheData(context_->device, cache_, &size, data.data());
+    data.resize(size);
+  }
   if (result != VK_SUCCESS) return context_->failed("save_pipelines: vkGetPipelineCacheData", result);
 
-  // Readers see the old file or the new one, never half of one.
+  // Readers see the old file or the new one, never half of one; nor do two writers meet.
+  static std::atomic<std::uint32_t> files_written = 0;
   const std::vector<std::byte> bytes = wrap_pipeline_data(data);
-  const std::string unfinished = fmt::format("{}.{}.unfinished", path_, getpid());
+  const std::string unfinished = fmt::format("{}.{}.{}.unfinished", path_, getpid(), files_written++);
   std::ofstream file(unfinished, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   file.close();

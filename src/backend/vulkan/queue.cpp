@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMinDescriptorSets = 64;
+constexpr std::size_t kMaxIdleSubmissions = 32;
 constexpr VkPipelineStageFlags kDeviceStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kDeviceWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kDeviceReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
@@ -165,7 +166,13 @@ Status Submission::wait() const {
   return result == VK_SUCCESS ? Status{} : context_->failed("wait: vkWaitForFences", result);
 }
 
-bool Submission::finished() const { return context_->vk.vkGetFenceStatus(context_->device, fence_) == VK_SUCCESS; }
+bool Submission::finished() const noexcept {
+  const VkResult result = context_->vk.vkGetFenceStatus(context_->device, fence_);
+  if (result == VK_ERROR_DEVICE_LOST) context_->lose();
+  return result == VK_SUCCESS;
+}
+
+Queue::Queue(std::shared_ptr<Context> context) : context_(std::move(context)) { idle_.reserve(kMaxIdleSubmissions); }
 
 Queue::~Queue() {
   if (!in_flight_.empty()) {
@@ -174,19 +181,28 @@ Queue::~Queue() {
   }
 }
 
-template <class Finished>
-void Queue::retire_while(const Finished& finished) {
-  while (!in_flight_.empty() && in_flight_.front().waiters == 0 && finished(in_flight_.front())) {
+void Queue::retire() noexcept {
+  while (!in_flight_.empty() && in_flight_.front().waiters == 0 && in_flight_.front().submission->finished()) {
     std::unique_ptr<Submission> submission = std::move(in_flight_.front().submission);
     in_flight_.pop_front();
     submission->release();
-    idle_.push_back(std::move(submission));
+    keep(std::move(submission));
   }
+}
+
+void Queue::keep(std::unique_ptr<Submission> submission) noexcept {
+  if (idle_.size() < idle_.capacity()) idle_.push_back(std::move(submission));
+}
+
+void Queue::reclaim() {
+  const std::lock_guard lock(mutex_);
+  retire();
 }
 
 Result<std::unique_ptr<Submission>> Queue::take() {
   {
     const std::lock_guard lock(mutex_);
+    retire();
     if (!idle_.empty()) {
       std::unique_ptr<Submission> submission = std::move(idle_.back());
       idle_.pop_back();
@@ -198,14 +214,14 @@ Result<std::unique_ptr<Submission>> Queue::take() {
 
 Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket) {
   const std::lock_guard lock(mutex_);
-  retire_while([](const InFlight& oldest) { return oldest.submission->finished(); });
   in_flight_.push_back({nullptr, ticket});  // before submitting: what runs must not fail to be remembered
-  if (Status status = submission->submit(); !status) {
+  Status status = submission->submit();
+  if (status.ok()) {
+    in_flight_.back().submission = std::move(submission);
+  } else {
     in_flight_.pop_back();
-    return status;
   }
-  in_flight_.back().submission = std::move(submission);
-  return {};
+  return status;
 }
 
 Status Queue::wait(std::uint64_t ticket) {
@@ -215,18 +231,23 @@ Status Queue::wait(std::uint64_t ticket) {
   InFlight& entry = *waited;  // a deque's elements stay where they are
   ++entry.waiters;
   lock.unlock();
-  Status status = entry.submission->wait();
+  Status status = core::guarded([&] { return entry.submission->wait(); });
   lock.lock();
   --entry.waiters;
-  if (status.ok()) retire_while([&](const InFlight& oldest) { return oldest.ticket <= ticket; });
+  retire();
   return status;
 }
 
 Status Queue::run(std::unique_ptr<Submission> submission) {
   if (Status status = submission->submit(); !status) return status;
-  if (Status status = submission->wait(); !status) return status;
+  if (Status status = submission->wait(); !status) {
+    // Nobody may free what the copy still uses.
+    const std::lock_guard lock(context_->queue_mutex);
+    context_->vk.vkDeviceWaitIdle(context_->device);
+    return status;
+  }
   const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(submission));
+  keep(std::move(submission));
   return {};
 }
 

@@ -24,7 +24,7 @@ class Submission {
   Status record_copy(const BufferMemory& from, const BufferMemory& to, VkBufferCopy region);
   Status submit();
   Status wait() const;
-  bool finished() const;
+  bool finished() const noexcept;
 
   // Lets go of what the last batch used. Precondition: it has finished, or was never submitted.
   void release() noexcept { batch_ = {}; }
@@ -49,8 +49,11 @@ class Submission {
 // Submissions in flight, in order, and idle ones to use again.
 class Queue {
  public:
-  explicit Queue(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  explicit Queue(std::shared_ptr<Context> context);
   ~Queue();
+
+  // Lets go of what finished submissions hold.
+  void reclaim();
 
   Result<std::unique_ptr<Submission>> take();
   Status push(std::unique_ptr<Submission> submission, std::uint64_t ticket);
@@ -66,8 +69,8 @@ class Queue {
     std::uint32_t waiters = 0;  // threads inside submission->wait(); it stays where it is until they left
   };
   // Takes finished submissions off the front. Called with the mutex held.
-  template <class Finished>
-  void retire_while(const Finished& finished);
+  void retire() noexcept;
+  void keep(std::unique_ptr<Submission> submission) noexcept;
 
   std::shared_ptr<Context> context_;
   std::mutex mutex_;

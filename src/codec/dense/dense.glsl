@@ -1,9 +1,7 @@
 // Dense elements in buffers of 32-bit words, by integer operations only: drivers differ in how they
 // convert halves, denormals and NaN, and these bits must not. The twin of include/rota/dtype.h.
 
-const uint kF32 = 0;
-const uint kF16 = 1;
-const uint kBf16 = 2;
+#include "codec/dense/dense.params.h"
 
 uint f32_bits_from_f16(uint bits16) {
   const uint sign = (bits16 & 0x8000u) << 16;

@@ -19,11 +19,9 @@ constexpr std::uint64_t kMaxIndex = std::numeric_limits<std::uint32_t>::max();
 constexpr std::array kBindings{Access::read, Access::write, Access::read};
 constexpr runtime::Kernel kStore{.name = kOp, .code = kernels::store::kCode, .bindings = kBindings, .cpu = store_cpu};
 
-std::string pair_name(std::size_t index, std::string_view field) { return fmt::format("pairs[{}].{}", index, field); }
-
-std::string run_name(std::size_t index, std::string_view field) {
-  return fmt::format("sequences[{}].{}", index, field);
-}
+core::Argument from_name(std::size_t index, std::string_view field = {}) { return {"pairs", index, "from", field}; }
+core::Argument to_name(std::size_t index, std::string_view field = {}) { return {"pairs", index, "to", field}; }
+core::Argument run_name(std::size_t index, std::string_view field) { return {"sequences", index, field}; }
 
 std::array<core::Axis, 3> axes_of(const View& view) {
   return {{{view.shape.tokens, view.token_stride},
@@ -39,67 +37,70 @@ std::array<core::Axis, 4> axes_of(const SlotView& view) {
 }
 
 // Argument `name` must be `wanted`, the same as argument `like`.
-Status check_equal(std::string_view name, std::uint64_t found, std::string_view like, std::uint64_t wanted) {
+Status check_equal(const core::Argument& name, std::uint64_t found, const core::Argument& like, std::uint64_t wanted) {
   if (found == wanted) return {};
-  return core::refuse({kOp, name}, found, "{}, as {} is", wanted, like);
+  return core::refuse({kOp, name}, found, "{}, as {} is", wanted, like.text());
 }
 
-Status check_index(std::string_view name, std::uint64_t found) {
+Status check_index(const core::Argument& name, std::uint64_t found) {
   if (found <= kMaxIndex) return {};
   return core::refuse({kOp, name}, found, "at most {}", kMaxIndex);
 }
 
-Status check_positive(std::string_view name, std::uint64_t found) {
+Status check_positive(const core::Argument& name, std::uint64_t found) {
   if (found > 0) return {};
   return core::refuse({kOp, name}, found, "at least 1");
 }
 
+Status check_shapes(const Store& call, std::size_t index) {
+  const Shape& from = call.pairs[index].from.shape;
+  const SlotShape& to = call.pairs[index].to.shape;
+  return core::first_error(
+      {check_index(from_name(index, "shape.tokens"), from.tokens),
+       check_index(from_name(index, "shape.heads"), from.heads), check_index(from_name(index, "shape.dim"), from.dim),
+       check_positive(to_name(index, "shape.pages"), to.pages), check_index(to_name(index, "shape.pages"), to.pages),
+       check_positive(to_name(index, "shape.page_slots"), to.page_slots),
+       check_index(to_name(index, "shape.page_slots"), to.page_slots),
+       check_equal(to_name(index, "shape.heads"), to.heads, from_name(index, "shape.heads"), from.heads),
+       check_equal(to_name(index, "shape.dim"), to.dim, from_name(index, "shape.dim"), from.dim),
+       check_equal(from_name(index, "shape.tokens"), from.tokens, from_name(0, "shape.tokens"),
+                   call.pairs.front().from.shape.tokens),
+       check_equal(to_name(index, "shape.page_slots"), to.page_slots, to_name(0, "shape.page_slots"),
+                   call.pairs.front().to.shape.page_slots)});
+}
+
 Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const runtime::Target& target) {
+  if (Status status = check_shapes(call, index); !status) return status.error();
   const StorePair& pair = call.pairs[index];
-  const StorePair& first = call.pairs.front();
-  const std::string from_name = pair_name(index, "from");
-  const std::string to_name = pair_name(index, "to");
-  if (Status status = core::first_error(
-          {check_index(from_name + ".shape.tokens", pair.from.shape.tokens),
-           check_index(from_name + ".shape.heads", pair.from.shape.heads),
-           check_index(from_name + ".shape.dim", pair.from.shape.dim),
-           check_positive(to_name + ".shape.pages", pair.to.shape.pages),
-           check_index(to_name + ".shape.pages", pair.to.shape.pages),
-           check_positive(to_name + ".shape.page_slots", pair.to.shape.page_slots),
-           check_index(to_name + ".shape.page_slots", pair.to.shape.page_slots),
-           check_equal(to_name + ".shape.heads", pair.to.shape.heads, from_name + ".shape.heads",
-                       pair.from.shape.heads),
-           check_equal(to_name + ".shape.dim", pair.to.shape.dim, from_name + ".shape.dim", pair.from.shape.dim),
-           check_equal(from_name + ".shape.tokens", pair.from.shape.tokens, pair_name(0, "from.shape.tokens"),
-                       first.from.shape.tokens),
-           check_equal(to_name + ".shape.page_slots", pair.to.shape.page_slots, pair_name(0, "to.shape.page_slots"),
-                       first.to.shape.page_slots)});
-      !status) {
-    return status.error();
-  }
   const auto from_axes = axes_of(pair.from);
   const auto to_axes = axes_of(pair.to);
-  auto from =
-      runtime::check_view(target, {kOp, from_name}, {pair.from.buffer, pair.from.dtype, pair.from.offset, from_axes});
+  auto from = runtime::check_view(target, {kOp, from_name(index)},
+                                  {pair.from.buffer, pair.from.dtype, pair.from.offset, from_axes});
   if (!from) return from.error();
-  auto to = runtime::check_view(target, {kOp, to_name}, {pair.to.buffer, pair.to.dtype, pair.to.offset, to_axes});
+  auto to =
+      runtime::check_view(target, {kOp, to_name(index)}, {pair.to.buffer, pair.to.dtype, pair.to.offset, to_axes});
   if (!to) return to.error();
   if (core::may_overlap_itself(to_axes)) {
-    return core::refuse({kOp, to_name},
+    return core::refuse({kOp, to_name(index)},
                         fmt::format("a layout with strides {}, {}, {} and {}", pair.to.page_stride, pair.to.slot_stride,
                                     pair.to.head_stride, pair.to.dim_stride),
                         "strides that give every element a place of its own");
   }
   if (pair.from.buffer.state() == pair.to.buffer.state() && from->touched.overlaps(to->touched)) {
-    return core::refuse(
-        {kOp, from_name},
-        fmt::format("in bytes {} to {} of one buffer with {}", from->touched.begin, from->touched.end, to_name),
-        "a source outside the target's bytes {} to {}", to->touched.begin, to->touched.end);
+    return core::refuse({kOp, from_name(index)},
+                        fmt::format("in bytes {} to {} of one buffer with {}", from->touched.begin, from->touched.end,
+                                    to_name(index).text()),
+                        "a source outside the target's bytes {} to {}", to->touched.begin, to->touched.end);
   }
   return StorePlan::Pair{*from, *to};
 }
 
-Status check_run(const TokenRun& run, std::size_t index, std::uint64_t page_slots) {
+// What the targets of a call have in common.
+struct Pool {
+  std::uint64_t pages, page_slots;
+};
+
+Status check_run(const TokenRun& run, std::size_t index, const Pool& pool) {
   const std::uint64_t capacity = run.capacity;
   const std::uint64_t position = run.position;
   if (Status status = check_positive(run_name(index, "capacity"), capacity); !status) return status;
@@ -112,20 +113,23 @@ Status check_run(const TokenRun& run, std::size_t index, std::uint64_t page_slot
                         "{} tokens to end within the capacity of {}, since this sequence does not wrap",
                         std::uint64_t{run.tokens}, capacity);
   }
-  const std::uint64_t pages_wanted = (capacity - 1) / page_slots + 1;
+  const std::uint64_t pages_wanted = (capacity - 1) / pool.page_slots + 1;
+  if (run.table.empty() && pool.pages > 1) {
+    return core::refuse({kOp, run_name(index, "table")}, "empty", "the sequence's pages in a pool of {}", pool.pages);
+  }
   if (run.table.empty() && pages_wanted > 1) {
     return core::refuse({kOp, run_name(index, "capacity")}, capacity,
-                        "at most the {} slots of one page where there is no table", page_slots);
+                        "at most the {} slots of one page where there is no table", pool.page_slots);
   }
   if (!run.table.empty() && run.table.size() < pages_wanted) {
     return core::refuse({kOp, run_name(index, "table")}, fmt::format("of {} pages", run.table.size()),
-                        "{} for a capacity of {} in pages of {} slots", pages_wanted, capacity, page_slots);
+                        "{} for a capacity of {} in pages of {} slots", pages_wanted, capacity, pool.page_slots);
   }
   return {};
 }
 
 // Two stretches of one page that share a slot would leave the slot's value to chance.
-Status check_slots_differ(std::vector<core::Stretch>& stretches) {
+Status check_slots_differ(std::vector<core::Stretch> stretches) {
   std::ranges::sort(stretches, [](const core::Stretch& a, const core::Stretch& b) {
     return std::pair(a.at.page, a.at.slot) < std::pair(b.at.page, b.at.slot);
   });
@@ -141,29 +145,38 @@ Status check_slots_differ(std::vector<core::Stretch>& stretches) {
       "a slot of its own for each token");
 }
 
-Result<std::vector<std::uint32_t>> plan_slots(const Store& call) {
-  const std::uint64_t page_slots = call.pairs.front().to.shape.page_slots;
-  std::uint64_t pages = kMaxIndex;
-  for (const StorePair& pair : call.pairs) pages = std::min(pages, pair.to.shape.pages);
+Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
+  Pool pool{kMaxIndex, call.pairs.front().to.shape.page_slots};
+  for (const StorePair& pair : call.pairs) pool.pages = std::min(pool.pages, pair.to.shape.pages);
 
   std::vector<core::Stretch> stretches;
   std::uint64_t first_token = 0;
   for (std::size_t index = 0; index < call.sequences.size(); ++index) {
     const TokenRun& run = call.sequences[index];
-    if (Status status = check_run(run, index, page_slots); !status) return status.error();
+    if (Status status = check_run(run, index, pool); !status) return status.error();
     const std::size_t first_stretch = stretches.size();
-    core::for_each_stretch(run, first_token, page_slots,
+    core::for_each_stretch(run, first_token, pool.page_slots,
                            [&](const core::Stretch& stretch) { stretches.push_back(stretch); });
     for (const core::Stretch& stretch : std::span(stretches).subspan(first_stretch)) {
-      if (stretch.at.page < pages) continue;
+      if (stretch.at.page < pool.pages) continue;
       return core::refuse({kOp, run_name(index, "table")}, fmt::format("a table that names page {}", stretch.at.page),
-                          "pages below {}, the size of the pool", pages);
+                          "pages below {}, the size of the pool", pool.pages);
     }
     first_token += run.tokens;
   }
+  if (Status status = check_slots_differ(stretches); !status) return status.error();
+  return stretches;
+}
 
+Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> stretches, const runtime::Target& target) {
   std::uint64_t tokens = 0;
   for (const core::Stretch& stretch : stretches) tokens += stretch.count;
+  const std::uint64_t plan_bytes = tokens * kPlanWords * sizeof(std::uint32_t);
+  if (core::round_up(plan_bytes, runtime::kBindingAlignment) > target.limits.max_binding_bytes) {
+    return Error{Errc::unsupported,
+                 fmt::format("{}: a plan for {} tokens takes {} bytes; {} can address {} bytes in one binding", kOp,
+                             tokens, plan_bytes, target.id, target.limits.max_binding_bytes)};
+  }
   std::vector<std::uint32_t> slots;
   slots.reserve(tokens * kPlanWords);
   for (const core::Stretch& stretch : stretches) {
@@ -173,9 +186,10 @@ Result<std::vector<std::uint32_t>> plan_slots(const Store& call) {
       }
     }
   }
-  if (Status status = check_slots_differ(stretches); !status) return status.error();
   return slots;
 }
+
+bool has_elements(const StorePair& pair) { return pair.to.shape.heads > 0 && pair.to.shape.dim > 0; }
 
 // A stride that is never taken may be anything; as 0 it fits into every device's numbers.
 std::uint64_t effective(std::uint64_t stride, std::uint64_t count) { return count > 1 ? stride : 0; }
@@ -207,9 +221,12 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
   }
   if (left != 0) {
     return core::refuse({kOp, "sequences"}, fmt::format("{} tokens long", first.from.shape.tokens - left),
-                        "the {} tokens of {}", first.from.shape.tokens, pair_name(0, "from"));
+                        "the {} tokens of {}", first.from.shape.tokens, from_name(0).text());
   }
-  auto slots = plan_slots(call);
+  auto stretches = place_tokens(call);
+  if (!stretches) return stretches.error();
+  if (std::ranges::none_of(call.pairs, has_elements)) return plan;
+  auto slots = plan_slots(*stretches, target);
   if (!slots) return slots.error();
   plan.slots = std::move(slots).value();
   return plan;
@@ -256,7 +273,7 @@ void store(Encoder& encoder, const Store& call) {
 
     for (std::size_t index = 0; index < call.pairs.size(); ++index) {
       const StorePair& pair = call.pairs[index];
-      if (pair.to.shape.heads == 0 || pair.to.shape.dim == 0) continue;
+      if (!ops::has_elements(pair)) continue;
       const ops::StorePlan::Pair& bound = plan->pairs[index];
       const ops::StoreLaunch launch = ops::choose_store(pair, bound, plan->tokens());
       recorder.dispatch({ops::kStore, launch.constants, launch.work}, launch.params,

@@ -1,7 +1,8 @@
 #include <array>
 #include <cstring>
-#include <type_traits>
+#include <utility>
 
+#include "codec/dense/dense.params.h"
 #include "ops/store/store.h"
 #include "rota/dtype.h"
 
@@ -67,10 +68,15 @@ void convert_row(const std::byte* from, std::byte* to, std::uint64_t count, Stri
 
 using ConvertRow = void (*)(const std::byte*, std::byte*, std::uint64_t, Strides) noexcept;
 
-template <DType From>
-constexpr std::array<ConvertRow, kDTypes.size()> kFrom{convert_row<From, DType::f32>, convert_row<From, DType::f16>,
-                                                       convert_row<From, DType::bf16>};
-constexpr std::array kConvertRow{kFrom<DType::f32>, kFrom<DType::f16>, kFrom<DType::bf16>};
+// By the numbers of both types.
+constexpr auto kConvertRow = []<std::size_t... Pair>(std::index_sequence<Pair...>) {
+  constexpr std::size_t kTypes = kDTypes.size();
+  return std::array<ConvertRow, kTypes * kTypes>{
+      convert_row<kDTypes[Pair / kTypes].dtype, kDTypes[Pair % kTypes].dtype>...};
+}(std::make_index_sequence<kDTypes.size() * kDTypes.size()>());
+
+static_assert(kF32 == static_cast<uint>(DType::f32) && kF16 == static_cast<uint>(DType::f16) &&
+              kBf16 == static_cast<uint>(DType::bf16));
 
 }  // namespace
 
@@ -83,7 +89,7 @@ void store_cpu(const runtime::CpuCall& call) noexcept {
   const std::uint64_t to_bytes = kDTypes[to_type].bytes;
   // A stride of 0 stands for "never taken", where rows are one element wide.
   const Strides strides{(p.dim > 1 ? p.from_dim_stride : 1) * from_bytes, (p.dim > 1 ? p.to_dim_stride : 1) * to_bytes};
-  const ConvertRow convert_row = kConvertRow[from_type][to_type];
+  const ConvertRow convert_row = kConvertRow[from_type * kDTypes.size() + to_type];
   const auto* const plan = reinterpret_cast<const std::uint32_t*>(call.bound[2]);
 
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
