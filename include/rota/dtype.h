@@ -32,6 +32,16 @@ constexpr const DTypeInfo& info(DType dtype) noexcept { return kDTypes[static_ca
 // Conversions round to nearest, ties to even; overflow goes to infinity; NaN stays NaN with its sign
 // and top payload bits, made quiet but for bf16 to f32. Every device gives exactly these bits.
 
+namespace detail {
+// A choice without a branch, which compilers vectorize. Takes numbers below 2^31 for the comparison.
+constexpr std::uint32_t if_less(std::uint32_t a, std::uint32_t b, std::uint32_t then,
+                                std::uint32_t otherwise) noexcept {
+  const auto mask = static_cast<std::uint32_t>(
+      -static_cast<std::int32_t>(static_cast<std::int32_t>(a) < static_cast<std::int32_t>(b)));
+  return (then & mask) | (otherwise & ~mask);
+}
+}  // namespace detail
+
 constexpr std::uint16_t f16_from_f32(float value) noexcept {
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
   constexpr std::uint32_t kOverflow = 143U << 23;        // 2^16
@@ -41,28 +51,28 @@ constexpr std::uint16_t f16_from_f32(float value) noexcept {
   const std::uint32_t sign = (bits >> 16) & 0x8000U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
 
-  const std::uint32_t nan = 0x7e00U | ((magnitude >> 13) & 0x1ffU);
-  const float aligned = std::bit_cast<float>(magnitude < kSmallestNormal ? magnitude : 0U) + 0.5F;
-  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(aligned) - kAligner;
+  const std::uint32_t small = detail::if_less(magnitude, kSmallestNormal, magnitude, 0);
+  const std::uint32_t denormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(small) + 0.5F) - kAligner;
   const std::uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+  const std::uint32_t nan = 0x7e00U | ((magnitude >> 13) & 0x1ffU);
 
-  std::uint32_t half = normal;
-  half = magnitude < kSmallestNormal ? denormal : half;
-  half = magnitude >= kOverflow ? 0x7c00U : half;
-  half = magnitude > kInfinity ? nan : half;
+  std::uint32_t half = detail::if_less(magnitude, kSmallestNormal, denormal, normal);
+  half = detail::if_less(magnitude, kOverflow, half, 0x7c00U);
+  half = detail::if_less(kInfinity, magnitude, nan, half);
   return static_cast<std::uint16_t>(sign | half);
 }
 
 constexpr float f32_from_f16(std::uint16_t half) noexcept {
   const std::uint32_t sign = (half & 0x8000U) << 16;
   const std::uint32_t magnitude = half & 0x7fffU;
+  const auto denormal =
+      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24F);
   const std::uint32_t normal = (magnitude << 13) + (112U << 23);
-  const auto denormal = std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24F);
-  const std::uint32_t special = 0x7f800000U | ((magnitude & 0x3ffU) << 13) | (magnitude > 0x7c00U ? 0x400000U : 0U);
+  const std::uint32_t special = normal + (112U << 23);  // the exponent's top, mantissa as it is
+  const std::uint32_t quiet = detail::if_less(0x7c00U, magnitude, 0x400000U, 0);
 
-  std::uint32_t bits = normal;
-  bits = magnitude < 0x400U ? denormal : bits;
-  bits = magnitude >= 0x7c00U ? special : bits;
+  std::uint32_t bits = detail::if_less(magnitude, 0x400U, denormal, normal);
+  bits = detail::if_less(magnitude, 0x7c00U, bits, special | quiet);
   return std::bit_cast<float>(sign | bits);
 }
 
@@ -70,7 +80,7 @@ constexpr std::uint16_t bf16_from_f32(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const std::uint32_t quiet = (bits >> 16) | 0x40U;
-  return static_cast<std::uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? quiet : rounded);
+  return static_cast<std::uint16_t>(detail::if_less(255U << 23, bits & 0x7fffffffU, quiet, rounded));
 }
 
 constexpr float f32_from_bf16(std::uint16_t half) noexcept {

@@ -139,7 +139,7 @@ Status check_slots_differ(std::vector<core::Stretch> stretches) {
   if (clash == stretches.end()) return {};
   const auto other = std::next(clash);
   return core::refuse(
-      {kOp, "sequences"},
+      {kOp, {"sequences"}},
       fmt::format("two tokens ({} and {}) for slot {} of page {}", clash->token + other->at.slot - clash->at.slot,
                   other->token, other->at.slot, other->at.page),
       "a slot of its own for each token");
@@ -202,7 +202,7 @@ bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts
 }  // namespace
 
 Result<StorePlan> check_store(const Store& call, const runtime::Target& target) {
-  if (call.pairs.empty()) return core::refuse({kOp, "pairs"}, "empty", "at least one");
+  if (call.pairs.empty()) return core::refuse({kOp, {"pairs"}}, "empty", "at least one");
   StorePlan plan;
   for (std::size_t index = 0; index < call.pairs.size(); ++index) {
     auto checked = check_pair(call, index, target);
@@ -220,7 +220,7 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
     left -= tokens;
   }
   if (left != 0) {
-    return core::refuse({kOp, "sequences"}, fmt::format("{} tokens long", first.from.shape.tokens - left),
+    return core::refuse({kOp, {"sequences"}}, fmt::format("{} tokens long", first.from.shape.tokens - left),
                         "the {} tokens of {}", first.from.shape.tokens, from_name(0).text());
   }
   auto stretches = place_tokens(call);

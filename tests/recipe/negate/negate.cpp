@@ -1,0 +1,44 @@
+#include <array>
+#include <cstring>
+
+#include "core/error.h"
+#include "ops/negate/negate.params.h"
+#include "rota/ops.h"
+#include "rota_kernels/negate.h"
+#include "runtime/recorder.h"
+
+namespace rota::ops {
+namespace {
+
+void negate_cpu(const runtime::CpuCall& call) noexcept {
+  const auto& p = call.params_as<NegateParams>();
+  for (std::uint64_t i = call.first_row; i < call.last_row; ++i) {
+    std::byte& top = call.bound[0][(p.offset + i) * 4 + 3];
+    top ^= std::byte{0x80};
+  }
+}
+
+constexpr std::array kBindings{Access::write};
+constexpr runtime::Kernel kNegate{
+    .name = "negate", .code = kernels::negate::kCode, .bindings = kBindings, .cpu = negate_cpu};
+
+}  // namespace
+}  // namespace rota::ops
+
+namespace rota {
+
+void negate(Encoder& encoder, const Negate& call) {
+  runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
+    const std::uint64_t elements = call.x.shape.tokens * call.x.shape.heads * call.x.shape.dim;
+    const core::Axis axis{elements, 1};
+    auto x = runtime::check_view(recorder.target(), {"negate", {"x"}},
+                                 {call.x.buffer, call.x.dtype, call.x.offset, {&axis, 1}});
+    if (!x) return x.error();
+    const ops::NegateParams params{.offset = x->first_element, .elements = elements};
+    recorder.dispatch({ops::kNegate, {}, {static_cast<std::uint32_t>(elements / ops::kNegateGroupSize + 1), elements}},
+                      params, {runtime::bind(call.x.buffer, *x)});
+    return {};
+  });
+}
+
+}  // namespace rota
