@@ -17,7 +17,7 @@ VkBool32 VKAPI_PTR forward_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDeb
   try {
     (*static_cast<const OnMessage*>(user))(data->pMessage != nullptr ? data->pMessage : "");
   } catch (...) {
-    // What the caller's function throws must not unwind through the driver.
+    return VK_FALSE;  // what the caller's function throws must not unwind through the driver
   }
   return VK_FALSE;
 }

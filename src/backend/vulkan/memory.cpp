@@ -40,12 +40,13 @@ std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryPropertie
 }
 
 BufferMemory::Handles::Handles(Handles&& other) noexcept
-    : context(other.context),
+    : context(std::move(other.context)),
       buffer(std::exchange(other.buffer, VK_NULL_HANDLE)),
       memory(std::exchange(other.memory, VK_NULL_HANDLE)),
       host(std::exchange(other.host, nullptr)) {}
 
 BufferMemory::Handles::~Handles() {
+  if (!context) return;  // moved from
   context->vk.vkDestroyBuffer(context->device, buffer, nullptr);
   context->vk.vkFreeMemory(context->device, memory, nullptr);
 }
