@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <exception>
-#include <initializer_list>
 #include <new>
 #include <optional>
 #include <string>
@@ -33,14 +32,6 @@ template <class Found, class... Args>
 Error refuse(const Refusal& refusal, const Found& found, fmt::format_string<Args...> wanted, Args&&... args) {
   return {Errc::invalid_argument, fmt::format("{}: {} is {}; wanted {}", refusal.op, refusal.argument.text(), found,
                                               fmt::format(wanted, std::forward<Args>(args)...))};
-}
-
-// Of several checks the first that failed. All are made, so none may rely on another.
-inline Status first_error(std::initializer_list<Status> checks) {
-  for (const Status& status : checks) {
-    if (!status) return status;
-  }
-  return {};
 }
 
 // Short enough to need no memory, which is just what is missing then.

@@ -1,5 +1,8 @@
 #include "runtime/target.h"
 
+#include <array>
+#include <span>
+
 #include "runtime/device_state.h"
 
 namespace rota::runtime {
@@ -11,9 +14,29 @@ std::string dtype_names() {
   return names;
 }
 
-}  // namespace
+// What every kind of view has in common.
+struct Extents {
+  const Buffer& buffer;
+  DType dtype;
+  std::uint64_t offset;
+  std::span<const core::Axis> axes;
+};
 
-Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Extents& view) {
+template <Access A>
+std::array<core::Axis, 3> axes_of(const BasicView<A>& view) {
+  return {{{view.shape.tokens, view.token_stride},
+           {view.shape.heads, view.head_stride},
+           {view.shape.dim, view.dim_stride}}};
+}
+
+std::array<core::Axis, 4> axes_of(const SlotView& view) {
+  return {{{view.shape.pages, view.page_stride},
+           {view.shape.page_slots, view.slot_stride},
+           {view.shape.heads, view.head_stride},
+           {view.shape.dim, view.dim_stride}}};
+}
+
+Result<Bindable> check_extents(const Target& target, const core::Refusal& refusal, const Extents& view) {
   if (!view.buffer.state()) return core::refuse(refusal, "a view of no buffer", "a buffer of {}", target.id);
   const DeviceState* const owner = view.buffer.state()->device().get();
   if (owner != target.device) {
@@ -43,6 +66,29 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
                              refusal.argument.text(), bytes.size(), target.id, target.limits.max_binding_bytes)};
   }
   return Bindable{bytes, words, (touched->begin - bytes.begin) / element_bytes};
+}
+
+Result<Bindable> check_written(const Target& target, const core::Refusal& refusal, const Extents& view) {
+  auto checked = check_extents(target, refusal, view);
+  if (!checked || !core::may_overlap_itself(view.axes)) return checked;
+  std::string strides;
+  for (const core::Axis& axis : view.axes) strides += fmt::format("{}{}", strides.empty() ? "" : ", ", axis.stride);
+  return core::refuse(refusal, fmt::format("a layout with strides {}", strides),
+                      "strides that give every element a place of its own");
+}
+
+}  // namespace
+
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const View& view) {
+  return check_extents(target, refusal, {view.buffer, view.dtype, view.offset, axes_of(view)});
+}
+
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const MutView& view) {
+  return check_written(target, refusal, {view.buffer, view.dtype, view.offset, axes_of(view)});
+}
+
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SlotView& view) {
+  return check_written(target, refusal, {view.buffer, view.dtype, view.offset, axes_of(view)});
 }
 
 Binding bind(const Buffer& buffer, const Bindable& view) {

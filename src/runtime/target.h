@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string_view>
 
 #include "core/error.h"
@@ -19,14 +18,6 @@ struct Target {
   Limits limits;
 };
 
-// What every kind of view has in common.
-struct Extents {
-  const Buffer& buffer;
-  DType dtype;
-  std::uint64_t offset;
-  std::span<const core::Axis> axes;
-};
-
 // A view that a kernel may use: the bytes to bind, and where the view's first element lies in them.
 struct Bindable {
   core::ByteRange bytes;        // aligned, as Binding wants them
@@ -34,8 +25,12 @@ struct Bindable {
   std::uint64_t first_element;  // counted from bytes.begin
 };
 
-// Checks buffer, device, dtype, bounds and the device's limit.
-Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Extents& view);
+// Check buffer, device, dtype, bounds and the device's limit.
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const View& view);
+
+// As above, and no two elements may share a place: this view is for writing.
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const MutView& view);
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SlotView& view);
 
 Binding bind(const Buffer& buffer, const Bindable& view);
 

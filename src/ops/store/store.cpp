@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "core/error.h"
+#include "core/check.h"
 #include "core/placement.h"
 #include "rota_kernels/store.h"
 #include "runtime/recorder.h"
@@ -14,7 +14,6 @@ namespace rota::ops {
 namespace {
 
 constexpr std::string_view kOp = "store";
-constexpr std::uint64_t kMaxIndex = std::numeric_limits<std::uint32_t>::max();
 
 constexpr std::array kBindings{Access::read, Access::write, Access::read};
 constexpr runtime::Kernel kStore{.name = kOp, .code = kernels::store::kCode, .bindings = kBindings, .cpu = store_cpu};
@@ -23,69 +22,32 @@ core::Argument from_name(std::size_t index, std::string_view field = {}) { retur
 core::Argument to_name(std::size_t index, std::string_view field = {}) { return {"pairs", index, "to", field}; }
 core::Argument run_name(std::size_t index, std::string_view field) { return {"sequences", index, field}; }
 
-std::array<core::Axis, 3> axes_of(const View& view) {
-  return {{{view.shape.tokens, view.token_stride},
-           {view.shape.heads, view.head_stride},
-           {view.shape.dim, view.dim_stride}}};
-}
-
-std::array<core::Axis, 4> axes_of(const SlotView& view) {
-  return {{{view.shape.pages, view.page_stride},
-           {view.shape.page_slots, view.slot_stride},
-           {view.shape.heads, view.head_stride},
-           {view.shape.dim, view.dim_stride}}};
-}
-
-// Argument `name` must be `wanted`, the same as argument `like`.
-Status check_equal(const core::Argument& name, std::uint64_t found, const core::Argument& like, std::uint64_t wanted) {
-  if (found == wanted) return {};
-  return core::refuse({kOp, name}, found, "{}, as {} is", wanted, like.text());
-}
-
-Status check_index(const core::Argument& name, std::uint64_t found) {
-  if (found <= kMaxIndex) return {};
-  return core::refuse({kOp, name}, found, "at most {}", kMaxIndex);
-}
-
-Status check_positive(const core::Argument& name, std::uint64_t found) {
-  if (found > 0) return {};
-  return core::refuse({kOp, name}, found, "at least 1");
-}
-
 Status check_shapes(const Store& call, std::size_t index) {
   const Shape& from = call.pairs[index].from.shape;
   const SlotShape& to = call.pairs[index].to.shape;
+  const StorePair& first = call.pairs.front();
+  const auto of_from = [&](std::string_view field) { return core::Refusal{kOp, from_name(index, field)}; };
+  const auto of_to = [&](std::string_view field) { return core::Refusal{kOp, to_name(index, field)}; };
   return core::first_error(
-      {check_index(from_name(index, "shape.tokens"), from.tokens),
-       check_index(from_name(index, "shape.heads"), from.heads), check_index(from_name(index, "shape.dim"), from.dim),
-       check_positive(to_name(index, "shape.pages"), to.pages), check_index(to_name(index, "shape.pages"), to.pages),
-       check_positive(to_name(index, "shape.page_slots"), to.page_slots),
-       check_index(to_name(index, "shape.page_slots"), to.page_slots),
-       check_equal(to_name(index, "shape.heads"), to.heads, from_name(index, "shape.heads"), from.heads),
-       check_equal(to_name(index, "shape.dim"), to.dim, from_name(index, "shape.dim"), from.dim),
-       check_equal(from_name(index, "shape.tokens"), from.tokens, from_name(0, "shape.tokens"),
-                   call.pairs.front().from.shape.tokens),
-       check_equal(to_name(index, "shape.page_slots"), to.page_slots, to_name(0, "shape.page_slots"),
-                   call.pairs.front().to.shape.page_slots)});
+      {core::check_index(of_from("shape.tokens"), from.tokens), core::check_index(of_from("shape.heads"), from.heads),
+       core::check_index(of_from("shape.dim"), from.dim), core::check_positive(of_to("shape.pages"), to.pages),
+       core::check_index(of_to("shape.pages"), to.pages),
+       core::check_positive(of_to("shape.page_slots"), to.page_slots),
+       core::check_index(of_to("shape.page_slots"), to.page_slots),
+       core::check_equal(of_to("shape.heads"), to.heads, {from.heads, from_name(index, "shape.heads")}),
+       core::check_equal(of_to("shape.dim"), to.dim, {from.dim, from_name(index, "shape.dim")}),
+       core::check_equal(of_from("shape.tokens"), from.tokens, {first.from.shape.tokens, from_name(0, "shape.tokens")}),
+       core::check_equal(of_to("shape.page_slots"), to.page_slots,
+                         {first.to.shape.page_slots, to_name(0, "shape.page_slots")})});
 }
 
 Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const runtime::Target& target) {
   if (Status status = check_shapes(call, index); !status) return status.error();
   const StorePair& pair = call.pairs[index];
-  const auto from_axes = axes_of(pair.from);
-  const auto to_axes = axes_of(pair.to);
-  auto from = runtime::check_view(target, {kOp, from_name(index)},
-                                  {pair.from.buffer, pair.from.dtype, pair.from.offset, from_axes});
+  auto from = runtime::check_view(target, {kOp, from_name(index)}, pair.from);
   if (!from) return from.error();
-  auto to =
-      runtime::check_view(target, {kOp, to_name(index)}, {pair.to.buffer, pair.to.dtype, pair.to.offset, to_axes});
+  auto to = runtime::check_view(target, {kOp, to_name(index)}, pair.to);
   if (!to) return to.error();
-  if (core::may_overlap_itself(to_axes)) {
-    return core::refuse({kOp, to_name(index)},
-                        fmt::format("a layout with strides {}, {}, {} and {}", pair.to.page_stride, pair.to.slot_stride,
-                                    pair.to.head_stride, pair.to.dim_stride),
-                        "strides that give every element a place of its own");
-  }
   if (pair.from.buffer.state() == pair.to.buffer.state() && from->touched.overlaps(to->touched)) {
     return core::refuse({kOp, from_name(index)},
                         fmt::format("in bytes {} to {} of one buffer with {}", from->touched.begin, from->touched.end,
@@ -97,13 +59,14 @@ Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const r
 
 // What the targets of a call have in common.
 struct Pool {
-  std::uint64_t pages, page_slots;
+  std::uint64_t page_slots;
+  std::uint64_t fewest_pages, most_pages;
 };
 
 Status check_run(const TokenRun& run, std::size_t index, const Pool& pool) {
   const std::uint64_t capacity = run.capacity;
   const std::uint64_t position = run.position;
-  if (Status status = check_positive(run_name(index, "capacity"), capacity); !status) return status;
+  if (Status status = core::check_positive({kOp, run_name(index, "capacity")}, capacity); !status) return status;
   if (run.tokens > std::numeric_limits<std::uint64_t>::max() - position) {
     return core::refuse({kOp, run_name(index, "position")}, position, "{} tokens to end below 2^64",
                         std::uint64_t{run.tokens});
@@ -114,8 +77,9 @@ Status check_run(const TokenRun& run, std::size_t index, const Pool& pool) {
                         std::uint64_t{run.tokens}, capacity);
   }
   const std::uint64_t pages_wanted = (capacity - 1) / pool.page_slots + 1;
-  if (run.table.empty() && pool.pages > 1) {
-    return core::refuse({kOp, run_name(index, "table")}, "empty", "the sequence's pages in a pool of {}", pool.pages);
+  if (run.table.empty() && pool.most_pages > 1) {
+    return core::refuse({kOp, run_name(index, "table")}, "empty", "the sequence's pages in a pool of {}",
+                        pool.most_pages);
   }
   if (run.table.empty() && pages_wanted > 1) {
     return core::refuse({kOp, run_name(index, "capacity")}, capacity,
@@ -146,8 +110,12 @@ Status check_slots_differ(std::vector<core::Stretch> stretches) {
 }
 
 Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
-  Pool pool{kMaxIndex, call.pairs.front().to.shape.page_slots};
-  for (const StorePair& pair : call.pairs) pool.pages = std::min(pool.pages, pair.to.shape.pages);
+  const SlotShape& first = call.pairs.front().to.shape;
+  Pool pool{first.page_slots, first.pages, first.pages};
+  for (const StorePair& pair : call.pairs) {
+    pool.fewest_pages = std::min(pool.fewest_pages, pair.to.shape.pages);
+    pool.most_pages = std::max(pool.most_pages, pair.to.shape.pages);
+  }
 
   std::vector<core::Stretch> stretches;
   std::uint64_t first_token = 0;
@@ -158,9 +126,9 @@ Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
     core::for_each_stretch(run, first_token, pool.page_slots,
                            [&](const core::Stretch& stretch) { stretches.push_back(stretch); });
     for (const core::Stretch& stretch : std::span(stretches).subspan(first_stretch)) {
-      if (stretch.at.page < pool.pages) continue;
+      if (stretch.at.page < pool.fewest_pages) continue;
       return core::refuse({kOp, run_name(index, "table")}, fmt::format("a table that names page {}", stretch.at.page),
-                          "pages below {}, the size of the pool", pool.pages);
+                          "pages below {}, the size of the pool", pool.fewest_pages);
     }
     first_token += run.tokens;
   }

@@ -30,9 +30,7 @@ namespace rota {
 void negate(Encoder& encoder, const Negate& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
     const std::uint64_t elements = call.x.shape.tokens * call.x.shape.heads * call.x.shape.dim;
-    const core::Axis axis{elements, 1};
-    auto x = runtime::check_view(recorder.target(), {"negate", {"x"}},
-                                 {call.x.buffer, call.x.dtype, call.x.offset, {&axis, 1}});
+    auto x = runtime::check_view(recorder.target(), {"negate", {"x"}}, call.x);
     if (!x) return x.error();
     const ops::NegateParams params{.offset = x->first_element, .elements = elements};
     recorder.dispatch({ops::kNegate, {}, {static_cast<std::uint32_t>(elements / ops::kNegateGroupSize + 1), elements}},
