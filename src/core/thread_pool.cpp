@@ -45,14 +45,14 @@ void ThreadPool::take_parts(const Loop& loop) noexcept {
 }
 
 void ThreadPool::run(const Loop& loop) noexcept {
-  if (workers_.empty() || loop.items <= 1) {
+  if (workers_.empty() || loop.items <= loop.min_part) {
     if (loop.items > 0) loop.call(loop.body, 0, loop.items);
     return;
   }
   {
     const std::lock_guard lock(mutex_);
     loop_ = loop;
-    part_items_ = std::max<std::uint64_t>(1, loop.items / (threads() * kPartsPerThread));
+    part_items_ = std::max({std::uint64_t{1}, loop.min_part, loop.items / (threads() * kPartsPerThread)});
     next_part_.store(0, std::memory_order_relaxed);
     workers_busy_ = workers_.size();
     ++loops_started_;

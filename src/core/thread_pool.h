@@ -24,10 +24,11 @@ class ThreadPool {
 
   std::uint32_t threads() const noexcept { return static_cast<std::uint32_t>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) for parts that together are [0, items). Returns when all are done.
+  // Calls body(begin, end) for parts that together are [0, items), of at least `min_part` items where
+  // there are as many. Returns when all are done.
   template <class Body>
-  void for_each_part(std::uint64_t items, const Body& body) noexcept {
-    run({items, &body, [](const void* erased, std::uint64_t begin, std::uint64_t end) {
+  void for_each_part(std::uint64_t items, std::uint64_t min_part, const Body& body) noexcept {
+    run({items, min_part, &body, [](const void* erased, std::uint64_t begin, std::uint64_t end) {
            (*static_cast<const Body*>(erased))(begin, end);
          }});
   }
@@ -35,6 +36,7 @@ class ThreadPool {
  private:
   struct Loop {
     std::uint64_t items = 0;
+    std::uint64_t min_part = 1;
     const void* body = nullptr;
     void (*call)(const void*, std::uint64_t, std::uint64_t) = nullptr;
   };

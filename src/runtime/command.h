@@ -73,6 +73,7 @@ struct Binding {
 struct Work {
   std::uint32_t groups = 0;
   std::uint64_t rows = 0;
+  std::uint64_t row_bytes = 0;  // about what a row moves: too little work is not worth a second thread
 };
 
 struct Command {

@@ -16,11 +16,10 @@ class Hazards {
   bool needs_barrier(std::span<const Binding> bindings);
 
  private:
-  struct Touch {
-    core::ByteRange bytes;
-    Access access;
+  struct Touched {
+    std::vector<core::ByteRange> reads, writes;
   };
-  std::map<const Memory*, std::vector<Touch>> since_barrier_;
+  std::map<const Memory*, Touched> since_barrier_;
 };
 
 }  // namespace rota::runtime

@@ -1,11 +1,18 @@
 #include "backend/cpu/queue.h"
 
+#include <algorithm>
 #include <cfenv>
 #include <system_error>
 
 #include "core/error.h"
 
 namespace rota::cpu {
+namespace {
+
+// Waking a thread costs about as much as copying this.
+constexpr std::uint64_t kMinPartBytes = 64U << 10;
+
+}  // namespace
 
 Result<std::unique_ptr<Queue>> Queue::create(std::uint32_t threads) {
   auto pool = core::ThreadPool::create(threads);
@@ -51,7 +58,8 @@ void Queue::run(const runtime::Command& command) noexcept {
   for (const runtime::Binding& binding : command.bound()) {
     call.bound[index++] = binding.memory->host() + binding.bytes.begin;
   }
-  pool_->for_each_part(command.work.rows, [&](std::uint64_t first, std::uint64_t last) {
+  const std::uint64_t rows_per_part = kMinPartBytes / std::max<std::uint64_t>(command.work.row_bytes, 1);
+  pool_->for_each_part(command.work.rows, rows_per_part, [&](std::uint64_t first, std::uint64_t last) {
     runtime::CpuCall part = call;
     part.first_row = first;
     part.last_row = last;

@@ -1,6 +1,11 @@
 #pragma once
 
+// clang-format off: the types, then the names, then what uses both
+#define VK_NO_PROTOTYPES
+#include <vulkan/vulkan.h>
+#include <rota_volk_names.h>
 #include <volk.h>
+// clang-format on
 
 #include <string_view>
 #include <vector>

@@ -223,7 +223,9 @@ StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, st
   const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
   return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,
                         to_words ? 1U : 0U},
-          .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)), .rows = rows},
+          .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
+                   .rows = rows,
+                   .row_bytes = to.shape.dim * (info(from.dtype).bytes + info(to.dtype).bytes)},
           .params = params};
 }
 

@@ -33,8 +33,9 @@ void negate(Encoder& encoder, const Negate& call) {
     auto x = runtime::check_view(recorder.target(), {"negate", {"x"}}, call.x);
     if (!x) return x.error();
     const ops::NegateParams params{.offset = x->first_element, .elements = elements};
-    recorder.dispatch({ops::kNegate, {}, {static_cast<std::uint32_t>(elements / ops::kNegateGroupSize + 1), elements}},
-                      params, {runtime::bind(call.x.buffer, *x)});
+    recorder.dispatch(
+        {ops::kNegate, {}, {static_cast<std::uint32_t>(elements / ops::kNegateGroupSize + 1), elements, 8}}, params,
+        {runtime::bind(call.x.buffer, *x)});
     return {};
   });
 }
