@@ -5,6 +5,6 @@ target=$(cd "$(dirname "$0")/.." && pwd)/build/swiftshader
 [ -f "$target/libvk_swiftshader.so" ] && exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-(cd "$work" && apt-get download -q chromium-common 2>/dev/null && dpkg-deb -x chromium-common_*.deb files)
+(cd "$work" && apt-get download -qq chromium-common && dpkg-deb -x chromium-common_*.deb files)
 mkdir -p "$target"
 cp "$work"/files/usr/lib/chromium/{libvk_swiftshader.so,vk_swiftshader_icd.json} "$target"/

@@ -23,7 +23,7 @@ class ROTA_API Buffer {
 
   std::uint64_t size_bytes() const noexcept;
 
-  // Both are ordered after every submission made so far that uses this buffer, and return when done.
+  // Both are ordered after every submission made so far that conflicts, and return when done.
   Status write(std::span<const std::byte> from, std::uint64_t offset_bytes = 0);
   Status read(std::span<std::byte> to, std::uint64_t offset_bytes = 0) const;
 

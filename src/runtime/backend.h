@@ -49,7 +49,7 @@ class Backend {
   virtual Status enqueue(std::unique_ptr<PreparedBatch> batch, std::uint64_t ticket) = 0;
   virtual Status wait(std::uint64_t ticket) = 0;
 
-  // Copies between host and memory that no batch in flight uses. Bounds have been checked.
+  // Copies between host and memory, with no conflicting batch in flight. Bounds have been checked.
   virtual Status read(const Memory& from, std::uint64_t offset, std::span<std::byte> to) = 0;
   virtual Status write(Memory& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
 

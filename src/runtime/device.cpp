@@ -100,7 +100,9 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
 }
 
 Encoder Device::encoder() {
-  return Encoder(std::unique_ptr<runtime::Recorder>(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
+  Encoder encoder(std::unique_ptr<runtime::Recorder>(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
+  encoder.out_of_memory_ = state_ && encoder.recorder() == nullptr;
+  return encoder;
 }
 
 Status Device::save_pipelines() {

@@ -4,8 +4,7 @@
 
 namespace rota {
 
-Encoder::Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept
-    : recorder_(std::move(recorder)), out_of_memory_(!recorder_) {}
+Encoder::Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept : recorder_(std::move(recorder)) {}
 Encoder::Encoder(Encoder&&) noexcept = default;
 Encoder& Encoder::operator=(Encoder&&) noexcept = default;
 Encoder::~Encoder() = default;
@@ -13,7 +12,9 @@ Encoder::~Encoder() = default;
 Status Encoder::status() const {
   return core::guarded([&]() -> Status {
     if (out_of_memory_) return core::out_of_memory();
-    if (!recorder_) return core::refuse({"submit", {"the encoder"}}, "submitted already or moved from", "a new one");
+    if (!recorder_)
+      return core::refuse({"submit", {"the encoder"}}, "submitted already, or it or its device was moved from",
+                          "a new one");
     if (recorder_->error()) return *recorder_->error();
     return {};
   });

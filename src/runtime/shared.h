@@ -1,7 +1,7 @@
 // Included by C++ and by GLSL: what a params struct is written in.
 //
 // Wide is a 64-bit number on both sides. A GPU kernel reads its low word only: what it can address
-// fits in 32 bits, and the recorder refuses the rest.
+// fits in 32 bits, and runtime/target.h refuses the rest.
 #if defined(__cplusplus)
 #pragma once
 #include <cstdint>

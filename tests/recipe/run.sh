@@ -6,7 +6,7 @@ source=$1 cxx=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-(cd "$source" && git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$work" 2>/dev/null)
+(cd "$source" && git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$work")
 cp -r "$source/tests/recipe/negate" "$work/src/ops/"
 header=$work/include/rota/ops.h
 sed -i '/^}  \/\/ namespace rota$/d' "$header"

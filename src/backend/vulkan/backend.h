@@ -26,6 +26,7 @@ class VulkanBackend final : public runtime::Backend {
   Status save_pipelines() override;
 
   Context& context() noexcept { return *context_; }
+  const std::shared_ptr<Context>& shared_context() const noexcept { return context_; }
 
  private:
   // Where a copy comes from or goes to; the other pointer is null.

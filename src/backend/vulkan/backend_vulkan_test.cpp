@@ -184,6 +184,7 @@ class PipelineFile : public OnVulkan {
   Result<Device> open_with_file() {
     DeviceOptions options = test::options_under_test();
     options.pipeline_cache = path.string();
+    options.on_validation_message = [this](std::string_view message) { log.add(message); };
     return Device::open(options);
   }
 
@@ -251,6 +252,34 @@ TEST_F(PipelineFile, OfAnotherDriverStartsAnew) {
   std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
   Device opened = open_with_file().value();
   use(opened);
+}
+
+std::size_t data_bytes_given_to_the_driver = 0;
+
+VkResult VKAPI_PTR note_the_data(VkDevice, const VkPipelineCacheCreateInfo* create, const VkAllocationCallbacks*,
+                                 VkPipelineCache*) {
+  data_bytes_given_to_the_driver = create->initialDataSize;
+  return VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
+TEST_F(PipelineFile, ReachesTheDriverOnlyIfItIsTheDriversOwn) {
+  Device first = open_with_file().value();
+  use(first);
+  ASSERT_OK(first.save_pipelines());
+  const std::shared_ptr<Context> context = backend_of(first).shared_context();
+  const auto original = std::exchange(context->vk.vkCreatePipelineCache, note_the_data);
+  const std::size_t whole = std::filesystem::file_size(path) - 32;
+  EXPECT_FALSE(PipelineCache::create(context, path.string()).ok());
+  EXPECT_EQ(data_bytes_given_to_the_driver, whole);
+
+  std::vector<char> file(whole + 32);
+  std::ifstream(path, std::ios::binary).read(file.data(), std::ssize(file));
+  file[32 + 16] ^= 1;  // the driver's UUID
+  const auto bytes = wrap_pipeline_data(std::as_bytes(std::span(file).subspan(32)));
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+  EXPECT_FALSE(PipelineCache::create(context, path.string()).ok());
+  EXPECT_EQ(data_bytes_given_to_the_driver, 0U);
+  context->vk.vkCreatePipelineCache = original;
 }
 
 TEST_F(PipelineFile, ThatNobodyNamedCannotBeSaved) {

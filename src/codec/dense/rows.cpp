@@ -48,7 +48,7 @@ void convert_row(const std::byte* from, std::byte* to, std::uint64_t count) noex
   using FromBits = typename Element<From>::Bits;
   using ToBits = typename Element<To>::Bits;
   if constexpr (From == To) {
-    std::memcpy(to, from, count * sizeof(ToBits));
+    if (count > 0) std::memcpy(to, from, count * sizeof(ToBits));
   } else {
     for (std::uint64_t i = 0; i < count; ++i) {
       FromBits in;

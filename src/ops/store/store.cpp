@@ -76,6 +76,9 @@ Status check_run(const TokenRun& run, std::size_t index, const Pool& pool) {
                         "{} tokens to end within the capacity of {}, since this sequence does not wrap",
                         std::uint64_t{run.tokens}, capacity);
   }
+  if (run.when_full != WhenFull::wrap && run.when_full != WhenFull::refuse) {
+    return core::refuse({kOp, run_name(index, "when_full")}, static_cast<unsigned>(run.when_full), "wrap or refuse");
+  }
   const std::uint64_t pages_wanted = (capacity - 1) / pool.page_slots + 1;
   if (run.table.empty() && pool.most_pages > 1) {
     return core::refuse({kOp, run_name(index, "table")}, "empty", "the sequence's pages in a pool of {}",

@@ -70,6 +70,7 @@ TEST_F(StoreOnDevice, ConvertsEveryPatternAsTheFormatsDefine) {
 
 TEST_F(StoreOnDevice, AgreesWithTheDefinitionForAnyLayoutPagingAndRing) {
   EXPECT_TRUE(rc::check("store", [this] {
+    std::mt19937_64 drawn(*rc::gen::arbitrary<std::uint64_t>());  // so that a failure can be replayed
     const auto dtype = rc::gen::element(DType::f32, DType::f16, DType::bf16);
     const auto upto = [](std::uint64_t most) { return *rc::gen::inRange<std::uint64_t>(1, most + 1); };
     const std::uint64_t heads = upto(4);
@@ -79,7 +80,7 @@ TEST_F(StoreOnDevice, AgreesWithTheDefinitionForAnyLayoutPagingAndRing) {
     std::vector<Sequence> sequences;
     std::vector<std::uint32_t> free_pages(16);
     std::iota(free_pages.begin(), free_pages.end(), 0U);
-    std::ranges::shuffle(free_pages, random);
+    std::ranges::shuffle(free_pages, drawn);
     std::uint64_t tokens = 0;
     for (std::uint64_t count = upto(4); count > 0; --count) {
       const std::uint64_t pages = upto(4);
@@ -97,7 +98,7 @@ TEST_F(StoreOnDevice, AgreesWithTheDefinitionForAnyLayoutPagingAndRing) {
       std::vector<std::size_t> order(counts.size());
       std::iota(order.begin(), order.end(), 0U);
       if (*rc::gen::inRange(0, 3) == 0) {
-        std::ranges::shuffle(order, random);
+        std::ranges::shuffle(order, drawn);
       }
       std::vector<std::uint64_t> strides(counts.size());
       std::uint64_t next = 1;
@@ -113,7 +114,7 @@ TEST_F(StoreOnDevice, AgreesWithTheDefinitionForAnyLayoutPagingAndRing) {
     const auto to_strides = strides_of({dim, page_slots, heads, 16});
     const std::uint64_t shift = *rc::gen::inRange<std::uint64_t>(0, 3);
 
-    PairUnderTest pair(device, random, {*dtype, from_strides.back() + shift}, {*dtype, to_strides.back() + shift});
+    PairUnderTest pair(device, drawn, {*dtype, from_strides.back() + shift}, {*dtype, to_strides.back() + shift});
     View& from = pair.view.from;
     from.shape = {.tokens = tokens, .heads = heads, .dim = dim};
     from.offset += shift;
@@ -238,6 +239,56 @@ TEST_F(StoreOnDevice, MovesMoreThanOneLaunchCanCount) {
                          .tokens = kTokens,
                          .pool = {.page_slots = kTokens, .heads = 2, .dim = 64}});
   expect_stored(pair, {{.tokens = kTokens, .position = 12345, .capacity = kTokens}});
+}
+
+TEST_F(StoreOnDevice, SplitsPagedStridedOddRowsOverAllThreads) {
+  constexpr SlotShape kPool{.pages = 256, .page_slots = 64, .heads = 3, .dim = 65};
+  std::vector<std::uint32_t> pages(kPool.pages);
+  std::iota(pages.begin(), pages.end(), 0U);
+  std::ranges::shuffle(pages, random);
+  std::vector<Sequence> sequences;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    const auto first = pages.begin() + static_cast<std::ptrdiff_t>(i * 64);
+    sequences.push_back(
+        {.tokens = 3000 + i * 500, .position = i * 12'345, .capacity = 4000 + i, .table = {first, first + 64}});
+  }
+  const std::uint64_t tokens = 4 * 3000 + 6 * 500;
+  PairUnderTest pair(device, random, {DType::bf16, tokens * 3 * 67 + 1}, {DType::f16, 256 * (64 * 3 * 66 + 5)});
+  pair.view.from.shape = {.tokens = tokens, .heads = 3, .dim = 65};
+  pair.view.from.head_stride = 67;
+  pair.view.from.token_stride = std::uint64_t{3} * 67;
+  pair.view.from.offset += 1;
+  pair.view.to.shape = kPool;
+  pair.view.to.slot_stride = 66;
+  pair.view.to.head_stride = std::uint64_t{64} * 66;
+  pair.view.to.page_stride = std::uint64_t{64} * 3 * 66 + 5;
+  expect_stored(pair, sequences);
+}
+
+TEST_F(StoreOnDevice, PairsThatNeedEachOtherAreStoredInTheirOrder) {
+  // The second pair reads what the first one wrote.
+  auto first = make_pair(device, random,
+                         {.from = DType::f32,
+                          .to = DType::f32,
+                          .to_order = Order::token_major,
+                          .tokens = 8,
+                          .pool = {.page_slots = 8, .heads = 2, .dim = 6}});
+  auto second =
+      make_pair(device, random,
+                {.from = DType::f32, .to = DType::f16, .tokens = 8, .pool = {.page_slots = 8, .heads = 2, .dim = 6}});
+  StorePair chained = second.view;
+  chained.from = View::token_major(first.view.to.buffer, DType::f32, {.tokens = 8, .heads = 2, .dim = 6});
+  chained.from.offset = first.view.to.offset;
+  ASSERT_OK(run_store(device, {first.view, chained}, {{.tokens = 8, .position = 0, .capacity = 8}}));
+  std::vector<float> kept(96);
+  std::vector<std::uint16_t> found(96);
+  ASSERT_OK(first.view.to.buffer.read(std::as_writable_bytes(std::span(kept)), first.view.to.offset * 4));
+  ASSERT_OK(second.view.to.buffer.read(std::as_writable_bytes(std::span(found)), second.view.to.offset * 2));
+  for (std::size_t i = 0; i < 96; ++i) {
+    const std::size_t token = i / 12, head = i / 6 % 2, d = i % 6;
+    const std::uint32_t wanted = convert_bits(std::bit_cast<std::uint32_t>(kept[i]), DType::f32, DType::f16);
+    EXPECT_EQ(found[(head * 8 + token) * 6 + d], wanted) << i;
+  }
 }
 
 TEST_F(StoreOnDevice, OrdersCommandsThatNeedEachOther) {

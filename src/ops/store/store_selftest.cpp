@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "codec/dense/rows.h"
 #include "core/error.h"
 #include "rota/ops.h"
 #include "runtime/selftest.h"
@@ -13,28 +14,50 @@ namespace {
 
 constexpr SlotShape kPool{.pages = 3, .page_slots = 4, .heads = 3, .dim = 6};
 constexpr std::uint64_t kTokens = 7;
+constexpr std::byte kUntouched{0x5a};
 constexpr std::array<std::uint32_t, 2> kTable{2, 0};
 
-// All kinds of bit patterns: as every dtype it holds normal, denormal, infinite and NaN values.
-std::vector<std::byte> pattern(std::size_t size_bytes) {
-  std::vector<std::byte> bytes(size_bytes);
+constexpr TokenRun kRun{.tokens = kTokens, .position = 5, .capacity = 6, .table = kTable};
+
+// Values of all kinds, as each dtype's bits: plain, denormal, infinite, NaN.
+std::vector<std::byte> pattern(DType dtype, std::size_t elements) {
+  const std::uint32_t bytes = info(dtype).bytes;
+  const std::uint32_t infinity = dtype == DType::f16 ? 0x7c00U : 0x7f800000U >> (32 - 8 * bytes);
+  std::vector<std::byte> made(elements * bytes);
   std::uint32_t state = 1;
-  for (std::byte& byte : bytes) {
+  for (std::size_t i = 0; i < elements; ++i) {
     state = state * 1664525 + 1013904223;
-    byte = static_cast<std::byte>(state >> 24);
+    const std::array<std::uint32_t, 5> kinds{state >> (32 - 8 * bytes), state >> 28, infinity, infinity + 1 + state % 3,
+                                             0};
+    const std::uint32_t bits = kinds[i % 7 < kinds.size() ? i % 7 : 0];
+    std::memcpy(made.data() + i * bytes, &bits, bytes);
   }
-  constexpr std::uint32_t kQuietNan = 0x7fc00000;
-  constexpr std::uint32_t kInfinity = 0xff800000;
-  std::memcpy(bytes.data(), &kQuietNan, sizeof(kQuietNan));
-  std::memcpy(bytes.data() + sizeof(kQuietNan), &kInfinity, sizeof(kInfinity));
-  return bytes;
+  return made;
+}
+
+// The definition, for the reference device: position p in slot p mod capacity, newest last.
+std::vector<std::byte> by_definition(DType from, DType to) {
+  const std::uint64_t row = kPool.heads * kPool.dim;
+  const auto source = pattern(from, kTokens * row);
+  std::vector<std::byte> pool(kPool.pages * kPool.page_slots * row * info(to).bytes, kUntouched);
+  for (std::uint64_t i = 0; i < kTokens * row; ++i) {
+    const std::uint64_t token = i / row;
+    const std::uint64_t head = i % row / kPool.dim;
+    const std::uint64_t slot = (kRun.position + token) % kRun.capacity;
+    const std::uint64_t page = kTable[slot / kPool.page_slots];
+    const std::uint64_t place =
+        ((page * kPool.heads + head) * kPool.page_slots + slot % kPool.page_slots) * kPool.dim + i % kPool.dim;
+    codec::portable_row_converter(from, to)(source.data() + i * info(from).bytes, pool.data() + place * info(to).bytes,
+                                            1);
+  }
+  return pool;
 }
 
 // What a paged ring holds after one store; slots that nobody writes keep their first value.
 Result<std::vector<std::byte>> stored(Device& device, DType from, DType to) {
   const std::uint64_t row = kPool.heads * kPool.dim;
-  const auto source_bytes = pattern(kTokens * row * info(from).bytes);
-  std::vector<std::byte> pool_bytes(kPool.pages * kPool.page_slots * row * info(to).bytes, std::byte{0x5a});
+  const auto source_bytes = pattern(from, kTokens * row);
+  std::vector<std::byte> pool_bytes(kPool.pages * kPool.page_slots * row * info(to).bytes, kUntouched);
 
   auto source = device.allocate(source_bytes.size());
   if (!source) return source.error();
@@ -46,9 +69,8 @@ Result<std::vector<std::byte>> stored(Device& device, DType from, DType to) {
   const StorePair pair{
       .from = View::token_major(*source, from, {.tokens = kTokens, .heads = kPool.heads, .dim = kPool.dim}),
       .to = SlotView::head_major(*pool, to, kPool)};
-  const TokenRun run{.tokens = kTokens, .position = 5, .capacity = 6, .table = kTable};
   Encoder encoder = device.encoder();
-  store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
+  store(encoder, {.pairs = {&pair, 1}, .sequences = {&kRun, 1}});
   auto fence = std::move(encoder).submit();
   if (!fence) return fence.error();
   if (Status status = fence->wait(); !status) return status.error();
@@ -65,6 +87,10 @@ Status store_selftest(Device& subject, Device& reference) {
       if (!found) return found.error();
       auto wanted = stored(reference, from.dtype, to.dtype);
       if (!wanted) return wanted.error();
+      if (*wanted != by_definition(from.dtype, to.dtype)) {
+        return Error{Errc::internal,
+                     fmt::format("store from {} to {} is wrong on {}", from.name, to.name, reference.info().id)};
+      }
       if (*found != *wanted) {
         return Error{Errc::internal, fmt::format("store from {} to {} differs between {} and {}", from.name, to.name,
                                                  subject.info().id, reference.info().id)};

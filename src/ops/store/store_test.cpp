@@ -1,10 +1,14 @@
 #include "ops/store/store.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <array>
+#include <cstring>
 #include <functional>
 #include <limits>
 
+#include "codec/dense/dense.params.h"
 #include "harness/on_device.h"
 #include "runtime/device_state.h"
 
@@ -251,6 +255,56 @@ TEST_F(StoreCheck, ABroadcastSourceIsFine) {
   call.pair().from.head_stride = 0;
   call.pair().from.dim_stride = 0;
   EXPECT_OK(check(call));
+}
+
+TEST_F(StoreCheck, RefusesAnUnknownWayToBeFull) {
+  expect_refused(
+      [](Call& c) {
+        c.set_run(
+            0,
+            {.tokens = 3, .position = 2, .capacity = 4, .table = c.first_table, .when_full = static_cast<WhenFull>(7)});
+      },
+      {"sequences[0].when_full is 7; wanted wrap or refuse"});
+}
+
+TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
+  constexpr std::uint64_t kFar =
+      (std::uint64_t{1} << 32) + 5;  // elements: beyond 32 bits even before bytes are counted
+  constexpr std::uint64_t kBytes = (kFar + 64) * 4;
+  const auto reserve = [] {
+    void* const memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+  };
+  std::byte* const from = reserve();
+  std::byte* const to = reserve();
+  ASSERT_TRUE(from != nullptr && to != nullptr);
+  const float value = 1.5F;
+  std::memcpy(from + kFar * 4, &value, sizeof(value));
+  std::array<std::uint32_t, 2 * kPlanWords> plan{0, 0, 0, 1, 1, 0};
+  const StoreParams params{.from_offset = 0,
+                           .from_token_stride = kFar,
+                           .from_head_stride = 0,
+                           .from_dim_stride = 0,
+                           .to_offset = 0,
+                           .to_page_stride = kFar,
+                           .to_slot_stride = 0,
+                           .to_head_stride = 0,
+                           .to_dim_stride = 0,
+                           .tokens = 2,
+                           .heads = 1,
+                           .dim = 1};
+  const std::array<std::uint32_t, 2> constants{kF32, kF16};
+  store_cpu({.constants = constants,
+             .params = &params,
+             .bound = {from, to, reinterpret_cast<std::byte*>(plan.data())},
+             .first_row = 0,
+             .last_row = 2});
+  std::uint16_t stored = 0;
+  std::memcpy(&stored, to + kFar * 2, sizeof(stored));
+  EXPECT_EQ(stored, f16_from_f32(1.5F));
+  munmap(from, kBytes);
+  munmap(to, kBytes);
 }
 
 TEST(TokenRun, CannotLeaveOutWhatHasNoDefault) {
