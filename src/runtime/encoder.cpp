@@ -12,9 +12,10 @@ Encoder::~Encoder() = default;
 Status Encoder::status() const {
   return core::guarded([&]() -> Status {
     if (out_of_memory_) return core::out_of_memory();
-    if (!recorder_)
+    if (!recorder_) {
       return core::refuse({"submit", {"the encoder"}}, "submitted already, or it or its device was moved from",
                           "a new one");
+    }
     if (recorder_->error()) return *recorder_->error();
     return {};
   });
