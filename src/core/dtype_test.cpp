@@ -32,14 +32,10 @@ TEST(DType, EveryHalfComesBack) {
 }
 
 TEST(DType, NarrowsAsDefinedAroundEveryTie) {
-  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
-    for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0x3001U, 0x7fffU,
-                                      0x8000U, 0x8001U, 0xefffU, 0xf000U, 0xf001U, 0xffffU}) {
-      const std::uint32_t wide = upper << 16 | lower;
-      const auto value = std::bit_cast<float>(wide);
-      ASSERT_EQ(f16_from_f32(value), convert_bits(wide, DType::f32, DType::f16)) << std::hex << wide;
-      ASSERT_EQ(bf16_from_f32(value), convert_bits(wide, DType::f32, DType::bf16)) << std::hex << wide;
-    }
+  for (const std::uint32_t wide : test::telling_patterns(DType::f32)) {
+    const auto value = std::bit_cast<float>(wide);
+    ASSERT_EQ(f16_from_f32(value), convert_bits(wide, DType::f32, DType::f16)) << std::hex << wide;
+    ASSERT_EQ(bf16_from_f32(value), convert_bits(wide, DType::f32, DType::bf16)) << std::hex << wide;
   }
 }
 

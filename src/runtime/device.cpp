@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/error.h"
+#include "core/check.h"
 #include "runtime/device_state.h"
 #include "runtime/recorder.h"
 
@@ -88,7 +88,7 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
   return core::guarded([&]() -> Result<Buffer> {
     if (!state_) return moved_from("allocate");
     const DeviceInfo& device = info();
-    if (bytes == 0) return core::refuse({"allocate", {"bytes"}}, bytes, "at least 1");
+    if (Status status = core::check_positive({"allocate", {"bytes"}}, bytes); !status) return status.error();
     if (bytes > std::min(device.limits.max_buffer_bytes, kMaxBytes)) {
       return Error{Errc::out_of_memory, fmt::format("allocate: bytes is {}; {} serves at most {} bytes in one buffer",
                                                     bytes, device.id, device.limits.max_buffer_bytes)};

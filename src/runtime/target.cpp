@@ -60,11 +60,10 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
   constexpr std::uint64_t kWordBytes = sizeof(std::uint32_t);
   const core::ByteRange words{core::round_down(touched->begin, kWordBytes), core::round_up(touched->end, kWordBytes)};
   const core::ByteRange bytes{core::round_down(touched->begin, kBindingAlignment), words.end};
-  if (bytes.size() > target.limits.max_binding_bytes) {
-    return Error{Errc::unsupported,
-                 fmt::format("{}: {} spans {} bytes; {} can address {} bytes in one binding", refusal.op,
-                             refusal.argument.text(), bytes.size(), target.id, target.limits.max_binding_bytes)};
-  }
+  const auto what = [&] {
+    return fmt::format("{}: {} spans {} bytes", refusal.op, refusal.argument.text(), bytes.size());
+  };
+  if (Status status = check_binding(target, bytes.size(), what); !status) return status.error();
   return Bindable{bytes, words, (touched->begin - bytes.begin) / element_bytes};
 }
 

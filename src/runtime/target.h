@@ -25,6 +25,14 @@ struct Bindable {
   std::uint64_t first_element;  // counted from bytes.begin
 };
 
+// Refuses what one binding of the device cannot address. what() begins the message, and is made only then.
+template <class What>
+Status check_binding(const Target& target, std::uint64_t bytes, const What& what) {
+  if (bytes <= target.limits.max_binding_bytes) return {};
+  return Error{Errc::unsupported, fmt::format("{}; {} can address {} bytes in one binding", what(), target.id,
+                                              target.limits.max_binding_bytes)};
+}
+
 // Check buffer, device, dtype, bounds and the device's limit.
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const View& view);
 

@@ -87,6 +87,21 @@ std::uint32_t convert_bits(std::uint32_t bits, DType from, DType to) {
   return sign | (out.exponent_mask() << out.mantissa_bits) | moved | quiet;
 }
 
+std::vector<std::uint32_t> telling_patterns(DType dtype) {
+  std::vector<std::uint32_t> patterns;
+  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
+    if (dtype != DType::f32) {
+      patterns.push_back(upper);
+      continue;
+    }
+    for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0x3001U, 0x7fffU,
+                                      0x8000U, 0x8001U, 0xefffU, 0xf000U, 0xf001U, 0xffffU}) {
+      patterns.push_back(upper << 16 | lower);
+    }
+  }
+  return patterns;
+}
+
 std::vector<std::byte> random_elements(std::mt19937_64& random, DType dtype, std::uint64_t count) {
   std::vector<std::byte> bytes(count * info(dtype).bytes);
   const Format f = format_of(dtype);

@@ -18,6 +18,9 @@ void save_bits(std::vector<std::byte>& bytes, DType dtype, std::uint64_t index, 
 // What an element of `from` becomes as an element of `to`.
 std::uint32_t convert_bits(std::uint32_t bits, DType from, DType to);
 
+// Every 16-bit pattern; for f32 every upper half with lower halves around each rounding point.
+std::vector<std::uint32_t> telling_patterns(DType dtype);
+
 // Elements of all kinds: plain, tiny, huge, denormal, zero, infinite, NaN.
 std::vector<std::byte> random_elements(std::mt19937_64& random, DType dtype, std::uint64_t count);
 

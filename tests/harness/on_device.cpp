@@ -34,8 +34,6 @@ DeviceOptions options_under_test() {
           .threads = static_cast<std::uint32_t>(std::stoul(environment("ROTA_TEST_THREADS", "0")))};
 }
 
-bool cpu_under_test() { return options_under_test().device == "cpu"; }
-
 void ValidationLog::add(std::string_view message) {
   const std::lock_guard lock(mutex_);
   messages_.emplace_back(message);

@@ -16,7 +16,6 @@ namespace rota::test {
 //   ROTA_TEST_NAME      must be part of the device's name, so that no other device stands in for it
 //   ROTA_TEST_SUBGROUP  must be its subgroup size
 DeviceOptions options_under_test();
-bool cpu_under_test();
 
 // Messages of the driver's validation; a test that provokes one takes it out again.
 class ValidationLog {

@@ -25,8 +25,7 @@ class VulkanBackend final : public runtime::Backend {
   Status write(runtime::Memory& to, std::uint64_t offset, std::span<const std::byte> from) override;
   Status save_pipelines() override;
 
-  Context& context() noexcept { return *context_; }
-  const std::shared_ptr<Context>& shared_context() const noexcept { return context_; }
+  const std::shared_ptr<Context>& context() const noexcept { return context_; }
 
  private:
   // Where a copy comes from or goes to; the other pointer is null.

@@ -76,7 +76,7 @@ TEST_F(OnVulkan, AMissingBarrierIsSeenByValidation) {
   ASSERT_OK(chain());
   ASSERT_TRUE(log.take().empty());
 
-  Context& context = backend_of(device).context();
+  Context& context = *backend_of(device).context();
   BarrierThief::original = context.vk.vkCmdPipelineBarrier;
   BarrierThief::calls_before_theft = 1;  // the first one opens the batch, the second stands between the copies
   context.vk.vkCmdPipelineBarrier = BarrierThief::steal;
@@ -89,20 +89,20 @@ TEST_F(OnVulkan, AMissingBarrierIsSeenByValidation) {
 }
 
 TEST_F(OnVulkan, DeviceMemoryThatRunsOutIsAnError) {
-  backend_of(device).context().vk.vkAllocateMemory = no_memory;
+  backend_of(device).context()->vk.vkAllocateMemory = no_memory;
   expect_error(device.allocate(1000), Errc::out_of_memory, {"allocate", "1000 bytes", "VK_ERROR_OUT_OF_DEVICE_MEMORY"});
 }
 
 TEST_F(OnVulkan, UploadMemoryThatRunsOutIsKeptByTheEncoder) {
   auto pair = small_pair();
-  backend_of(device).context().vk.vkAllocateMemory = no_memory;
+  backend_of(device).context()->vk.vkAllocateMemory = no_memory;
   expect_error(run_store(device, {pair.view}, runs_of(sequences)), Errc::out_of_memory,
                {"VK_ERROR_OUT_OF_DEVICE_MEMORY"});
 }
 
 TEST_F(OnVulkan, APipelineThatTheDriverRefusesIsAnErrorAndIsTriedAgain) {
   auto pair = small_pair();
-  Context& context = backend_of(device).context();
+  Context& context = *backend_of(device).context();
   const auto original = std::exchange(context.vk.vkCreateComputePipelines, no_pipeline);
   expect_error(run_store(device, {pair.view}, runs_of(sequences)), Errc::pipeline_failed,
                {"store: the driver refuses the kernel", "VK_ERROR_INVALID_SHADER_NV"});
@@ -114,7 +114,7 @@ TEST_F(OnVulkan, APipelineThatTheDriverRefusesIsAnErrorAndIsTriedAgain) {
 
 TEST_F(OnVulkan, ADeviceLostAtSubmitStaysLost) {
   auto pair = small_pair();
-  Context& context = backend_of(device).context();
+  Context& context = *backend_of(device).context();
   const auto original = std::exchange(context.vk.vkQueueSubmit, lost_at_submit);
   expect_error(run_store(device, {pair.view}, runs_of(sequences)), Errc::device_lost, {"vkQueueSubmit"});
   context.vk.vkQueueSubmit = original;
@@ -131,14 +131,14 @@ TEST_F(OnVulkan, ADeviceLostAtSubmitStaysLost) {
 
 TEST_F(OnVulkan, ADeviceLostWhileWaitingIsAnErrorOfTheFence) {
   auto pair = small_pair();
-  Context& context = backend_of(device).context();
+  Context& context = *backend_of(device).context();
   const auto original = std::exchange(context.vk.vkWaitForFences, lost_at_wait);
   expect_error(run_store(device, {pair.view}, runs_of(sequences)), Errc::device_lost, {"vkWaitForFences"});
   context.vk.vkWaitForFences = original;
 }
 
 TEST_F(OnVulkan, CopiesThroughStagingWhereTheHostCannotSeeTheMemory) {
-  backend_of(device).context().maps_device_memory = false;
+  backend_of(device).context()->maps_device_memory = false;
   constexpr std::uint64_t kBytes = (33U << 20) + 4;  // three parts, the last one short
   Buffer buffer = device.allocate(kBytes).value();
   ASSERT_EQ(buffer.state()->memory()->host(), nullptr);
@@ -266,7 +266,7 @@ TEST_F(PipelineFile, ReachesTheDriverOnlyIfItIsTheDriversOwn) {
   Device first = open_with_file().value();
   use(first);
   ASSERT_OK(first.save_pipelines());
-  const std::shared_ptr<Context> context = backend_of(first).shared_context();
+  const std::shared_ptr<Context> context = backend_of(first).context();
   const auto original = std::exchange(context->vk.vkCreatePipelineCache, note_the_data);
   const std::size_t whole = std::filesystem::file_size(path) - 32;
   EXPECT_FALSE(PipelineCache::create(context, path.string()).ok());

@@ -110,15 +110,9 @@ PipelineCache::~PipelineCache() { context_->vk.vkDestroyPipelineCache(context_->
 
 Status PipelineCache::save() const {
   std::vector<std::byte> data;
-  VkResult result = VK_INCOMPLETE;
-  while (result == VK_INCOMPLETE) {
-    std::size_t size = 0;
-    result = context_->vk.vkGetPipelineCacheData(context_->device, cache_, &size, nullptr);
-    if (result != VK_SUCCESS) break;
-    data.resize(size);
-    result = context_->vk.vkGetPipelineCacheData(context_->device, cache_, &size, data.data());
-    data.resize(size);
-  }
+  const VkResult result = enumerate<std::size_t>(data, [this](std::size_t* size, std::byte* bytes) {
+    return context_->vk.vkGetPipelineCacheData(context_->device, cache_, size, bytes);
+  });
   if (result != VK_SUCCESS) return context_->failed("save_pipelines: vkGetPipelineCacheData", result);
 
   // Readers see the old file or the new one, never half of one; nor do two writers meet.

@@ -20,11 +20,11 @@ std::string_view result_name(VkResult result) noexcept;
 Error driver_error(std::string_view what, VkResult result);
 
 // Vulkan's usual way to list things: ask for the count, then for the items, until both agree.
-template <class Item, class Enumerate>
+template <class Count = uint32_t, class Item, class Enumerate>
 VkResult enumerate(std::vector<Item>& items, Enumerate&& call) {
   VkResult result = VK_INCOMPLETE;
   while (result == VK_INCOMPLETE) {
-    uint32_t count = 0;
+    Count count = 0;
     if (result = call(&count, nullptr); result != VK_SUCCESS) return result;
     items.resize(count);
     result = call(&count, items.data());

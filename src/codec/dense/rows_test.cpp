@@ -33,12 +33,7 @@ TEST(DenseRows, ConvertAsDefinedAtEveryLengthOnThisCpuAndOnAny) {
 }
 
 TEST(DenseRows, OfThisCpuGiveTheBitsOfTheDefinitionForEveryUpperHalf) {
-  std::vector<std::uint32_t> patterns;
-  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
-    for (const std::uint32_t lower : {0U, 1U, 0x0fffU, 0x1000U, 0x1001U, 0x3000U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU}) {
-      patterns.push_back(upper << 16 | lower);
-    }
-  }
+  const std::vector<std::uint32_t> patterns = test::telling_patterns(DType::f32);
   for (const DType to : {DType::f16, DType::bf16}) {
     std::vector<std::uint16_t> found(patterns.size());
     row_converter(DType::f32, to)(reinterpret_cast<const std::byte*>(patterns.data()),

@@ -143,10 +143,10 @@ Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> str
   std::uint64_t tokens = 0;
   for (const core::Stretch& stretch : stretches) tokens += stretch.count;
   const std::uint64_t plan_bytes = tokens * kPlanWords * sizeof(std::uint32_t);
-  if (core::round_up(plan_bytes, runtime::kBindingAlignment) > target.limits.max_binding_bytes) {
-    return Error{Errc::unsupported,
-                 fmt::format("{}: a plan for {} tokens takes {} bytes; {} can address {} bytes in one binding", kOp,
-                             tokens, plan_bytes, target.id, target.limits.max_binding_bytes)};
+  const auto what = [&] { return fmt::format("{}: a plan for {} tokens takes {} bytes", kOp, tokens, plan_bytes); };
+  if (Status status = runtime::check_binding(target, core::round_up(plan_bytes, runtime::kBindingAlignment), what);
+      !status) {
+    return status.error();
   }
   std::vector<std::uint32_t> slots;
   slots.reserve(tokens * kPlanWords);

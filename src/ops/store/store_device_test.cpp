@@ -23,22 +23,6 @@ class StoreOnDevice : public OnDevice {
   std::mt19937_64 random{20261115};
 };
 
-// Every 16-bit pattern; for f32 every upper half with lower halves around each rounding point.
-std::vector<std::uint32_t> telling_patterns(DType dtype) {
-  std::vector<std::uint32_t> patterns;
-  for (std::uint32_t upper = 0; upper < 0x10000; ++upper) {
-    if (dtype != DType::f32) {
-      patterns.push_back(upper);
-      continue;
-    }
-    for (const std::uint32_t lower : {0x0000U, 0x0001U, 0x0fffU, 0x1000U, 0x1001U, 0x2fffU, 0x3000U, 0x3001U, 0x7fffU,
-                                      0x8000U, 0x8001U, 0xf000U, 0xffffU}) {
-      patterns.push_back(upper << 16 | lower);
-    }
-  }
-  return patterns;
-}
-
 TEST_F(StoreOnDevice, ConvertsEveryPatternAsTheFormatsDefine) {
   for (const DTypeInfo& from : kDTypes) {
     const auto patterns = telling_patterns(from.dtype);
