@@ -14,7 +14,7 @@ function(rota_compile_options target)
   target_compile_options(
     ${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor
                       -Wold-style-cast -Wcast-align -Wunused -Woverloaded-virtual -Wdouble-promotion
-                      -Wno-missing-field-initializers $<$<BOOL:${ROTA_WERROR}>:-Werror>)
+                      -Wno-missing-field-initializers -ffp-contract=off $<$<BOOL:${ROTA_WERROR}>:-Werror>)
   rota_sanitize(${target})
 endfunction()
 

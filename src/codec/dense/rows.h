@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/isa.h"
 #include "rota/dtype.h"
 
 namespace rota::codec {
@@ -10,8 +11,6 @@ namespace rota::codec {
 // Converts `count` elements that lie side by side, with the bits that rota/dtype.h defines.
 using ConvertRow = void (*)(const std::byte* from, std::byte* to, std::uint64_t count) noexcept;
 
-// The fastest for this CPU, or the one that every CPU has.
-ConvertRow row_converter(DType from, DType to) noexcept;
-ConvertRow portable_row_converter(DType from, DType to) noexcept;
+ConvertRow row_converter(DType from, DType to, core::Isa isa = core::best_isa()) noexcept;
 
 }  // namespace rota::codec

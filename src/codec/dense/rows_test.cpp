@@ -10,12 +10,13 @@
 namespace rota::codec {
 namespace {
 
-TEST(DenseRows, ConvertAsDefinedAtEveryLengthOnThisCpuAndOnAny) {
+TEST(DenseRows, ConvertAsDefinedAtEveryLengthWithEveryInstructionSet) {
   std::mt19937_64 random(5);
   for (const DTypeInfo& from : kDTypes) {
     for (const DTypeInfo& to : kDTypes) {
-      for (const ConvertRow convert :
-           {row_converter(from.dtype, to.dtype), portable_row_converter(from.dtype, to.dtype)}) {
+      for (const core::Isa isa : core::kIsas) {
+        if (!core::runs_here(isa)) continue;
+        const ConvertRow convert = row_converter(from.dtype, to.dtype, isa);
         for (std::uint64_t count = 0; count < 70; ++count) {
           const auto source = test::random_elements(random, from.dtype, count);
           std::vector<std::byte> found((count + 1) * to.bytes, std::byte{0x5a});
@@ -25,21 +26,26 @@ TEST(DenseRows, ConvertAsDefinedAtEveryLengthOnThisCpuAndOnAny) {
             test::save_bits(wanted, to.dtype, i, test::convert_bits(bits, from.dtype, to.dtype));
           }
           convert(source.data(), found.data(), count);
-          ASSERT_EQ(found, wanted) << from.name << " to " << to.name << ", " << count << " elements";
+          ASSERT_EQ(found, wanted) << from.name << " to " << to.name << ", " << count << " elements, "
+                                   << core::name_of(isa);
         }
       }
     }
   }
 }
 
-TEST(DenseRows, OfThisCpuGiveTheBitsOfTheDefinitionForEveryUpperHalf) {
+TEST(DenseRows, GiveTheBitsOfTheDefinitionForEveryUpperHalf) {
   const std::vector<std::uint32_t> patterns = test::telling_patterns(DType::f32);
-  for (const DType to : {DType::f16, DType::bf16}) {
-    std::vector<std::uint16_t> found(patterns.size());
-    row_converter(DType::f32, to)(reinterpret_cast<const std::byte*>(patterns.data()),
-                                  reinterpret_cast<std::byte*>(found.data()), patterns.size());
-    for (std::size_t i = 0; i < patterns.size(); ++i) {
-      ASSERT_EQ(found[i], test::convert_bits(patterns[i], DType::f32, to)) << std::hex << patterns[i];
+  for (const core::Isa isa : core::kIsas) {
+    if (!core::runs_here(isa)) continue;
+    for (const DType to : {DType::f16, DType::bf16}) {
+      std::vector<std::uint16_t> found(patterns.size());
+      row_converter(DType::f32, to, isa)(reinterpret_cast<const std::byte*>(patterns.data()),
+                                         reinterpret_cast<std::byte*>(found.data()), patterns.size());
+      for (std::size_t i = 0; i < patterns.size(); ++i) {
+        ASSERT_EQ(found[i], test::convert_bits(patterns[i], DType::f32, to))
+            << std::hex << patterns[i] << ", " << core::name_of(isa);
+      }
     }
   }
 }

@@ -16,7 +16,7 @@ void store_cpu(const runtime::CpuCall& call) noexcept {
   const bool side_by_side = p.dim == 1 || (p.from_dim_stride == 1 && p.to_dim_stride == 1);
   const std::uint64_t pieces = side_by_side ? 1 : p.dim;
   const codec::ConvertRow convert_row =
-      side_by_side ? codec::row_converter(from_type, to_type) : codec::portable_row_converter(from_type, to_type);
+      codec::row_converter(from_type, to_type, side_by_side ? core::best_isa() : core::Isa::baseline);
 
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
     const std::uint64_t head = row % p.heads;

@@ -1,0 +1,47 @@
+// Includes ROTA_LANES_FILE once for each instruction set, so that a kernel is written once. The file puts
+// everything into a namespace ROTA_ISA and marks every function with ROTA_LANES or ROTA_LANES_INLINE.
+// Only so marked functions use the instructions: what headers define stays safe on every CPU.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#define ROTA_LANES_INLINE [[gnu::always_inline]] ROTA_LANES inline
+
+#define ROTA_ISA baseline
+#define ROTA_ISA_LANES 4
+#define ROTA_LANES
+#include ROTA_LANES_FILE
+#undef ROTA_LANES
+#undef ROTA_ISA_LANES
+#undef ROTA_ISA
+
+#if defined(__x86_64__)
+
+#define ROTA_ISA avx2
+#define ROTA_ISA_LANES 8
+#define ROTA_LANES [[gnu::target("avx2,f16c")]]
+#include ROTA_LANES_FILE
+#undef ROTA_LANES
+#undef ROTA_ISA_LANES
+#undef ROTA_ISA
+
+#define ROTA_ISA avx512
+#define ROTA_ISA_LANES 16
+#define ROTA_LANES [[gnu::target("avx2,f16c,avx512f,avx512dq")]]
+#include ROTA_LANES_FILE
+#undef ROTA_LANES
+#undef ROTA_ISA_LANES
+#undef ROTA_ISA
+
+// For each instruction set of kIsas, by its number: what `name` is there.
+#define ROTA_BY_ISA(name) {baseline::name, avx2::name, avx512::name}
+#else
+#define ROTA_BY_ISA(name) {baseline::name, baseline::name, baseline::name}
+#endif
