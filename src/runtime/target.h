@@ -33,6 +33,12 @@ Status check_binding(const Target& target, std::uint64_t bytes, const What& what
                                               target.limits.max_binding_bytes)};
 }
 
+// The same for what a call uploads.
+template <class What>
+Status check_upload(const Target& target, std::uint64_t bytes, const What& what) {
+  return check_binding(target, core::round_up(bytes, kBindingAlignment), what);
+}
+
 // Check buffer, device, dtype, bounds and the device's limit.
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const View& view);
 

@@ -3,6 +3,17 @@
 
 #include "codec/dense/dense.params.h"
 
+// Buffers cannot be arguments of functions.
+#define LOAD_ELEMENT(words, dtype, index) \
+  ((dtype) == kF32 ? words[index] : bitfieldExtract(words[(index) >> 1], int(((index) & 1u) << 4), 16))
+
+// Its word's other half belongs to another invocation or to nobody: only atomics leave it alone.
+#define STORE_HALF(words, index, half_bits)                               \
+  do {                                                                    \
+    atomicAnd(words[(index) >> 1], ~(0xffffu << (((index) & 1u) << 4)));  \
+    atomicOr(words[(index) >> 1], (half_bits) << (((index) & 1u) << 4)); \
+  } while (false)
+
 uint f32_bits_from_f16(uint bits16) {
   const uint sign = (bits16 & 0x8000u) << 16;
   const uint magnitude = bits16 & 0x7fffu;
@@ -37,10 +48,15 @@ uint bf16_from_f32_bits(uint bits) {
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
 
-// An element of `from` as an element of `to`, each in the low bits. The types are constants, so one
-// path survives.
+// Elements are in the low bits. The types are constants, so one path survives.
+uint widen_element(uint bits, uint from) {
+  return from == kF32 ? bits : from == kF16 ? f32_bits_from_f16(bits) : bits << 16;
+}
+
+uint narrow_element(uint f32_bits, uint to) {
+  return to == kF32 ? f32_bits : to == kF16 ? f16_from_f32_bits(f32_bits) : bf16_from_f32_bits(f32_bits);
+}
+
 uint convert_element(uint bits, uint from, uint to) {
-  if (from == to) return bits;
-  const uint wide = from == kF32 ? bits : from == kF16 ? f32_bits_from_f16(bits) : bits << 16;
-  return to == kF32 ? wide : to == kF16 ? f16_from_f32_bits(wide) : bf16_from_f32_bits(wide);
+  return from == to ? bits : narrow_element(widen_element(bits, from), to);
 }

@@ -8,8 +8,18 @@
 
 namespace rota::codec {
 
-// Converts `count` elements that lie side by side, with the bits that rota/dtype.h defines.
-using ConvertRow = void (*)(const std::byte* from, std::byte* to, std::uint64_t count) noexcept;
+// Elements of a row, `stride` elements apart.
+struct SourceRow {
+  const std::byte* at;
+  std::uint64_t stride = 1;
+};
+struct TargetRow {
+  std::byte* at;
+  std::uint64_t stride = 1;
+};
+
+// Converts `count` elements, with the bits that rota/dtype.h defines.
+using ConvertRow = void (*)(SourceRow from, TargetRow to, std::uint64_t count) noexcept;
 
 ConvertRow row_converter(DType from, DType to, core::Isa isa = core::best_isa()) noexcept;
 

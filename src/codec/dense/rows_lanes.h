@@ -6,16 +6,24 @@ namespace rota::codec::ROTA_ISA {
 
 // The same type passes its bits on untouched, signalling NaN included.
 template <DType From, DType To>
-ROTA_LANES void convert_row(const std::byte* from, std::byte* to, std::uint64_t count) noexcept {
-  constexpr std::uint64_t kFromBytes = info(From).bytes;
-  constexpr std::uint64_t kToBytes = info(To).bytes;
+ROTA_LANES void convert_row(SourceRow from, TargetRow to, std::uint64_t count) noexcept {
+  const std::uint64_t from_step = from.stride * info(From).bytes;
+  const std::uint64_t to_step = to.stride * info(To).bytes;
+  const bool side_by_side = from.stride == 1 && to.stride == 1;
   if constexpr (From == To) {
-    if (count > 0) std::memcpy(to, from, count * kToBytes);
+    const std::uint64_t pieces = side_by_side ? (count > 0 ? 1 : 0) : count;
+    for (std::uint64_t i = 0; i < pieces; ++i) {
+      std::memcpy(to.at + i * to_step, from.at + i * from_step, info(To).bytes * (count / pieces));
+    }
   } else {
     std::uint64_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) store<To>(load<From>(from + i * kFromBytes), to + i * kToBytes);
-    if (i == count) return;
-    store<To>(load<From>(from + i * kFromBytes, {count - i, kFromBytes}), to + i * kToBytes, {count - i, kToBytes});
+    for (; side_by_side && i + kLanes <= count; i += kLanes) {
+      store<To>(load<From>(from.at + i * from_step), to.at + i * to_step);
+    }
+    for (; i < count; i += kLanes) {
+      const std::uint64_t left = count - i < kLanes ? count - i : kLanes;
+      store<To>(load<From>(from.at + i * from_step, {left, from_step}), to.at + i * to_step, {left, to_step});
+    }
   }
 }
 

@@ -17,18 +17,6 @@ layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
 layout(set = 0, binding = 1) buffer To { uint to_words[]; };
 layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
 
-uint load_element(uint index) {
-  if (kFrom == kF32) return from_words[index];
-  return bitfieldExtract(from_words[index >> 1], int((index & 1u) << 4), 16);
-}
-
-// Its word's other half belongs to another invocation or to nobody: only atomics leave it alone.
-void store_half(uint index, uint half_bits) {
-  const uint shift = (index & 1u) << 4;
-  atomicAnd(to_words[index >> 1], ~(0xffffu << shift));
-  atomicOr(to_words[index >> 1], half_bits << shift);
-}
-
 void store_pair(uint row, uint d, uint first, uint second, bool both) {
   const uint index = row + d * low(p.to_dim_stride);
   if (kTo == kF32) {
@@ -37,8 +25,8 @@ void store_pair(uint row, uint d, uint first, uint second, bool both) {
   } else if (kToWords && both) {
     to_words[index >> 1] = first | (second << 16);
   } else {
-    store_half(index, first);
-    if (both) store_half(index + low(p.to_dim_stride), second);
+    STORE_HALF(to_words, index, first);
+    if (both) STORE_HALF(to_words, index + low(p.to_dim_stride), second);
   }
 }
 
@@ -53,7 +41,7 @@ void main() {
     const uint entry = (i / row_pairs / p.heads) * kPlanWords;
     const bool both = d + 1u < p.dim;
 
-    const uint from_row = low(p.from_offset) + plan[entry] * low(p.from_token_stride) + head * low(p.from_head_stride);
+    const uint from_row = low(p.from.offset) + plan[entry] * low(p.from.token) + head * low(p.from.head);
     const uint to_row = low(p.to_offset) + plan[entry + 1u] * low(p.to_page_stride) +
                         plan[entry + 2u] * low(p.to_slot_stride) + head * low(p.to_head_stride);
 
@@ -63,8 +51,8 @@ void main() {
       first = word & 0xffffu;
       second = word >> 16;
     } else {
-      first = load_element(from_row + d * low(p.from_dim_stride));
-      if (both) second = load_element(from_row + (d + 1u) * low(p.from_dim_stride));
+      first = LOAD_ELEMENT(from_words, kFrom, from_row + d * low(p.from.dim));
+      if (both) second = LOAD_ELEMENT(from_words, kFrom, from_row + (d + 1u) * low(p.from.dim));
     }
     store_pair(to_row, d, convert_element(first, kFrom, kTo), convert_element(second, kFrom, kTo), both);
   }

@@ -9,6 +9,7 @@
 #include "core/placement.h"
 #include "rota_kernels/store.h"
 #include "runtime/recorder.h"
+#include "runtime/strides.h"
 
 namespace rota::ops {
 namespace {
@@ -144,10 +145,7 @@ Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> str
   for (const core::Stretch& stretch : stretches) tokens += stretch.count;
   const std::uint64_t plan_bytes = tokens * kPlanWords * sizeof(std::uint32_t);
   const auto what = [&] { return fmt::format("{}: a plan for {} tokens takes {} bytes", kOp, tokens, plan_bytes); };
-  if (Status status = runtime::check_binding(target, core::round_up(plan_bytes, runtime::kBindingAlignment), what);
-      !status) {
-    return status.error();
-  }
+  if (Status status = runtime::check_upload(target, plan_bytes, what); !status) return status.error();
   std::vector<std::uint32_t> slots;
   slots.reserve(tokens * kPlanWords);
   for (const core::Stretch& stretch : stretches) {
@@ -161,14 +159,6 @@ Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> str
 }
 
 bool has_elements(const StorePair& pair) { return pair.to.shape.heads > 0 && pair.to.shape.dim > 0; }
-
-// A stride that is never taken may be anything; as 0 it fits into every device's numbers.
-std::uint64_t effective(std::uint64_t stride, std::uint64_t count) { return count > 1 ? stride : 0; }
-
-bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts, std::uint64_t dim_stride) {
-  if (info(dtype).bytes == sizeof(std::uint32_t)) return true;
-  return dim_stride == 1 && std::ranges::all_of(row_starts, [](std::uint64_t start) { return start % 2 == 0; });
-}
 
 }  // namespace
 
@@ -205,23 +195,19 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
 
 StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens) {
   const auto& [from, to] = pair;
-  const StoreParams params{.from_offset = bound.from.first_element,
-                           .from_token_stride = effective(from.token_stride, from.shape.tokens),
-                           .from_head_stride = effective(from.head_stride, from.shape.heads),
-                           .from_dim_stride = effective(from.dim_stride, from.shape.dim),
+  const StoreParams params{.from = runtime::strides_of(from, bound.from),
                            .to_offset = bound.to.first_element,
-                           .to_page_stride = effective(to.page_stride, to.shape.pages),
-                           .to_slot_stride = effective(to.slot_stride, to.shape.page_slots),
-                           .to_head_stride = effective(to.head_stride, to.shape.heads),
-                           .to_dim_stride = effective(to.dim_stride, to.shape.dim),
+                           .to_page_stride = runtime::effective(to.page_stride, to.shape.pages),
+                           .to_slot_stride = runtime::effective(to.slot_stride, to.shape.page_slots),
+                           .to_head_stride = runtime::effective(to.head_stride, to.shape.heads),
+                           .to_dim_stride = runtime::effective(to.dim_stride, to.shape.dim),
                            .tokens = tokens,
                            .heads = static_cast<uint>(to.shape.heads),
                            .dim = static_cast<uint>(to.shape.dim)};
-  const bool from_words = in_whole_words(
-      from.dtype, {params.from_offset, params.from_token_stride, params.from_head_stride}, params.from_dim_stride);
-  const bool to_words =
-      in_whole_words(to.dtype, {params.to_offset, params.to_page_stride, params.to_slot_stride, params.to_head_stride},
-                     params.to_dim_stride);
+  const bool from_words = runtime::in_whole_words(from.dtype, params.from);
+  const bool to_words = runtime::in_whole_words(
+      to.dtype, {params.to_offset, params.to_page_stride, params.to_slot_stride, params.to_head_stride},
+      params.to_dim_stride);
   const std::uint64_t rows = tokens * params.heads;
   const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
   return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,

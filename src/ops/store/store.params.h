@@ -1,4 +1,4 @@
-#include "runtime/shared.h"
+#include "runtime/strides.params.h"
 
 ROTA_PARAMS_BEGIN
 
@@ -9,10 +9,7 @@ constexpr uint kStoreGroupSize = 64;
 
 // Offsets and strides in elements; offsets from the start of the binding.
 struct StoreParams {
-  Wide from_offset;
-  Wide from_token_stride;
-  Wide from_head_stride;
-  Wide from_dim_stride;
+  Strides from;
   Wide to_offset;
   Wide to_page_stride;
   Wide to_slot_stride;

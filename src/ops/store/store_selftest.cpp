@@ -47,8 +47,8 @@ std::vector<std::byte> by_definition(DType from, DType to) {
     const std::uint64_t page = kTable[slot / kPool.page_slots];
     const std::uint64_t place =
         ((page * kPool.heads + head) * kPool.page_slots + slot % kPool.page_slots) * kPool.dim + i % kPool.dim;
-    codec::row_converter(from, to, core::Isa::baseline)(source.data() + i * info(from).bytes,
-                                                        pool.data() + place * info(to).bytes, 1);
+    codec::row_converter(from, to, core::Isa::baseline)({source.data() + i * info(from).bytes},
+                                                        {pool.data() + place * info(to).bytes}, 1);
   }
   return pool;
 }

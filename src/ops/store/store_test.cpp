@@ -282,10 +282,7 @@ TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
   const float value = 1.5F;
   std::memcpy(from + kFar * 4, &value, sizeof(value));
   std::array<std::uint32_t, 2 * kPlanWords> plan{0, 0, 0, 1, 1, 0};
-  const StoreParams params{.from_offset = 0,
-                           .from_token_stride = kFar,
-                           .from_head_stride = 0,
-                           .from_dim_stride = 0,
+  const StoreParams params{.from = {.offset = 0, .token = kFar, .head = 0, .dim = 0},
                            .to_offset = 0,
                            .to_page_stride = kFar,
                            .to_slot_stride = 0,
@@ -343,9 +340,8 @@ TEST(StoreLaunch, StridesThatAreNeverTakenAreZero) {
   pair.from.token_stride = pair.from.head_stride = pair.from.dim_stride = kMax;
   pair.to.page_stride = pair.to.slot_stride = pair.to.head_stride = pair.to.dim_stride = kMax;
   const StoreParams params = launch_for(pair, 0, 0, 1).params;
-  for (const std::uint64_t stride :
-       {params.from_token_stride, params.from_head_stride, params.from_dim_stride, params.to_page_stride,
-        params.to_slot_stride, params.to_head_stride, params.to_dim_stride}) {
+  for (const std::uint64_t stride : {params.from.token, params.from.head, params.from.dim, params.to_page_stride,
+                                     params.to_slot_stride, params.to_head_stride, params.to_dim_stride}) {
     EXPECT_EQ(stride, 0U);
   }
 }

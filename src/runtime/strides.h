@@ -1,0 +1,35 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
+#include "rota/view.h"
+#include "runtime/strides.params.h"
+#include "runtime/target.h"
+
+// What kernels are told about checked views.
+
+namespace rota::runtime {
+
+// A stride that is never taken may be anything; as 0 it fits into every device's numbers.
+constexpr std::uint64_t effective(std::uint64_t stride, std::uint64_t count) { return count > 1 ? stride : 0; }
+
+inline ops::Strides strides_of(const View& view, const Bindable& bound) {
+  return {.offset = bound.first_element,
+          .token = effective(view.token_stride, view.shape.tokens),
+          .head = effective(view.head_stride, view.shape.heads),
+          .dim = effective(view.dim_stride, view.shape.dim)};
+}
+
+// Whether each word of a row's elements is whole: side by side, and every row starts on a word.
+inline bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts, std::uint64_t dim_stride) {
+  if (info(dtype).bytes == sizeof(std::uint32_t)) return true;
+  return dim_stride == 1 && std::ranges::all_of(row_starts, [](std::uint64_t start) { return start % 2 == 0; });
+}
+
+inline bool in_whole_words(DType dtype, const ops::Strides& strides) {
+  return in_whole_words(dtype, {strides.offset, strides.token, strides.head}, strides.dim);
+}
+
+}  // namespace rota::runtime

@@ -1,0 +1,18 @@
+#ifndef ROTA_RUNTIME_STRIDES_PARAMS_H
+#define ROTA_RUNTIME_STRIDES_PARAMS_H
+
+#include "runtime/shared.h"
+
+ROTA_PARAMS_BEGIN
+
+// Where a kernel finds [token, head, dim], in elements from the start of the binding.
+struct Strides {
+  Wide offset;
+  Wide token;
+  Wide head;
+  Wide dim;
+};
+
+ROTA_PARAMS_END
+
+#endif
