@@ -37,6 +37,7 @@ std::optional<ByteRange> byte_range(std::uint64_t offset, std::span<const Axis> 
 bool may_overlap_itself(std::span<const Axis> axes) {
   std::vector<Axis> moving;
   for (const Axis& axis : axes) {
+    if (axis.count == 0) return false;
     if (axis.count > 1) moving.push_back(axis);
   }
   std::ranges::sort(moving, {}, &Axis::stride);

@@ -61,6 +61,7 @@ TEST(Overlap, IsNotSeenInPermutedPaddedOrSlicedLayouts) {
   EXPECT_FALSE(may_overlap_itself(std::array<Axis, 3>{{{3, 4}, {4, 1}, {7, 12}}}));
   EXPECT_FALSE(may_overlap_itself(std::array<Axis, 3>{{{7, 100}, {3, 9}, {4, 2}}}));
   EXPECT_FALSE(may_overlap_itself(std::array<Axis, 3>{{{1, 0}, {1, 0}, {4, 1}}}));
+  EXPECT_FALSE(may_overlap_itself(std::array<Axis, 3>{{{3, 0}, {0, 8}, {8, 1}}})) << "nothing lies nowhere twice";
 }
 
 TEST(ByteRange, RefusesWhatPasses64Bits) {

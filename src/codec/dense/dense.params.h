@@ -1,3 +1,6 @@
+#ifndef ROTA_CODEC_DENSE_PARAMS_H
+#define ROTA_CODEC_DENSE_PARAMS_H
+
 #include "runtime/shared.h"
 
 ROTA_PARAMS_BEGIN
@@ -8,3 +11,5 @@ constexpr uint kF16 = 1;
 constexpr uint kBf16 = 2;
 
 ROTA_PARAMS_END
+
+#endif

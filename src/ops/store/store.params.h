@@ -1,3 +1,6 @@
+#ifndef ROTA_OPS_STORE_PARAMS_H
+#define ROTA_OPS_STORE_PARAMS_H
+
 #include "runtime/strides.params.h"
 
 ROTA_PARAMS_BEGIN
@@ -21,3 +24,5 @@ struct StoreParams {
 };
 
 ROTA_PARAMS_END
+
+#endif

@@ -1,3 +1,6 @@
+#ifndef ROTA_OPS_NEGATE_PARAMS_H
+#define ROTA_OPS_NEGATE_PARAMS_H
+
 #include "runtime/shared.h"
 
 ROTA_PARAMS_BEGIN
@@ -10,3 +13,5 @@ struct NegateParams {
 };
 
 ROTA_PARAMS_END
+
+#endif

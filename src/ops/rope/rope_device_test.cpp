@@ -1,0 +1,505 @@
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "harness/on_device.h"
+#include "ops/rope/rope_reference.h"
+
+namespace rota::test {
+namespace {
+
+constexpr std::int64_t kMillion = 1'048'576;
+constexpr std::int64_t kLast = 2'147'483'647;
+
+class RopeOnDevice : public OnDevice {
+ protected:
+  // Rotates, and holds the result against the definition. Returns the worst error as a part of its bound.
+  double expect_rotated(TensorUnderTest& tensor, const Rotary& rotary, const std::vector<std::int64_t>& positions) {
+    const Status status = run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary});
+    EXPECT_OK(status);
+    const double worst = tensor.worst_error(rotary, positions);
+    EXPECT_LE(worst, 1);
+    return worst;
+  }
+
+  std::vector<std::int64_t> some_positions(std::uint64_t count) {
+    std::vector<std::int64_t> positions(count);
+    const std::vector<std::int64_t> telling{0, 1, 4095, 131071, kMillion - 1, kMillion, kLast - 1, kLast};
+    for (std::int64_t& position : positions) {
+      position = random() % 2 == 0 ? telling[random() % telling.size()] : static_cast<std::int64_t>(random() % 100000);
+    }
+    return positions;
+  }
+
+  std::mt19937_64 random{20261115};
+};
+
+TEST_F(RopeOnDevice, KeepsItsPrecisionAtAMillionPositionsAndBeyond) {
+  for (const double theta : {1e4, 1e6}) {
+    for (const DTypeInfo& dtype : kDTypes) {
+      double worst = 0;
+      for (const std::uint64_t dim : {64U, 128U, 256U}) {
+        TensorUnderTest tensor(
+            device, random, {.from = dtype.dtype, .to = dtype.dtype, .shape = {.tokens = 12, .heads = 2, .dim = dim}});
+        const std::vector<std::int64_t> positions{kMillion,     kMillion - 1, kMillion + 1, 1000003, 777777, 131072,
+                                                  kLast / 1000, kLast / 3,    kLast - 1,    kLast,   1,      0};
+        worst = std::max(worst, expect_rotated(tensor, {.pairing = Pairing::halves, .theta = theta}, positions));
+      }
+      RecordProperty(std::string(dtype.name) + "_part_of_bound_theta_" + std::to_string(static_cast<int>(theta)),
+                     std::to_string(worst));
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, RotatesBetweenAllDTypesWithEveryPairing) {
+  for (const Pairing pairing : {Pairing::halves, Pairing::interleaved}) {
+    for (const DTypeInfo& from : kDTypes) {
+      for (const DTypeInfo& to : kDTypes) {
+        TensorUnderTest tensor(device, random,
+                               {.from = from.dtype, .to = to.dtype, .shape = {.tokens = 5, .heads = 3, .dim = 72}});
+        expect_rotated(tensor, {.pairing = pairing, .theta = 1e4, .rope_dim = 40}, some_positions(5));
+      }
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, ServesEveryHeadSize) {
+  for (std::uint64_t dim = 2; dim <= 80; dim += 2) {
+    for (const Pairing pairing : {Pairing::halves, Pairing::interleaved}) {
+      TensorUnderTest tensor(device, random,
+                             {.from = DType::f16, .to = DType::f16, .shape = {.tokens = 3, .heads = 2, .dim = dim}});
+      expect_rotated(tensor, {.pairing = pairing, .theta = 1e4}, some_positions(3));
+    }
+  }
+  for (const std::uint64_t dim : {96U, 112U, 160U, 192U, 320U, 512U, 576U, 1024U, 4096U}) {
+    TensorUnderTest tensor(device, random,
+                           {.from = DType::bf16, .to = DType::bf16, .shape = {.tokens = 2, .heads = 2, .dim = dim}});
+    expect_rotated(tensor, {.pairing = Pairing::halves, .theta = 1e6}, some_positions(2));
+  }
+}
+
+// Axes in any order, with gaps; each stride lies beyond all that the smaller ones reach.
+struct DrawnStrides {
+  std::uint64_t token, head, dim;
+};
+
+DrawnStrides draw_strides(const Shape& shape, std::mt19937_64& drawn) {
+  std::array<std::size_t, 3> order{0, 1, 2};  // dim, head, token
+  if (*rc::gen::inRange(0, 3) == 0) std::ranges::shuffle(order, drawn);
+  const std::array<std::uint64_t, 3> counts{shape.dim, shape.heads, shape.tokens};
+  std::array<std::uint64_t, 3> strides{};
+  std::uint64_t next = 1;
+  for (const std::size_t axis : order) {
+    strides[axis] = next;
+    next = next * counts[axis] + *rc::gen::element<std::uint64_t>(0, 0, 1, 2, 5);
+  }
+  return {strides[2], strides[1], strides[0]};
+}
+
+// A rotary of any kind, with the memory that its spans show.
+struct DrawnRotary {
+  std::vector<std::uint32_t> sections;
+  std::vector<float> factors;
+  Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+};
+
+DrawnRotary draw_rotary(std::uint64_t rope_dim) {
+  DrawnRotary made;
+  Rotary& rotary = made.rotary;
+  const auto pairs = static_cast<std::uint32_t>(rope_dim / 2);
+  rotary.pairing = *rc::gen::element(Pairing::halves, Pairing::interleaved, Pairing::section_halves);
+  rotary.theta = *rc::gen::element(1e4, 1e6, 100.0, 5e5);
+  rotary.rope_dim = rope_dim;
+  if (*rc::gen::inRange(0, 4) == 0) rotary.exponent_dim = rope_dim * 2;
+  if (*rc::gen::inRange(0, 4) == 0) rotary.turning_pairs = *rc::gen::inRange<std::uint64_t>(0, pairs + 1);
+  if (*rc::gen::inRange(0, 3) == 0) {
+    for (std::uint32_t p = 0; p < pairs; ++p) made.factors.push_back(1.0F + 0.25F * static_cast<float>(p));
+    rotary.factors = made.factors;
+  }
+  rotary.interpolation = *rc::gen::element(1.0, 1.0, 4.0, 2.5);
+  if (*rc::gen::inRange(0, 3) == 0) {
+    rotary.yarn = Yarn{.original_context = 4096,
+                       .extrapolation = *rc::gen::element(1.0, 0.5),
+                       .ramp = *rc::gen::element(YarnRamp::whole_pairs, YarnRamp::exact)};
+  }
+  if (*rc::gen::inRange(0, 4) == 0) rotary.magnitude = 1.25;
+
+  switch (*rc::gen::inRange(0, 4)) {
+    case 0: break;
+    case 1: {
+      const std::uint32_t first = *rc::gen::inRange<std::uint32_t>(0, pairs + 1);
+      const std::uint32_t second = *rc::gen::inRange<std::uint32_t>(0, pairs - first + 1);
+      made.sections = {first, second, pairs - first - second};
+      break;
+    }
+    case 2: made.sections = {pairs / 2, 0, pairs - pairs / 2, 0}; break;
+    default:
+      if (rotary.pairing == Pairing::section_halves) break;
+      rotary.sections.order = SectionOrder::interleaved;
+      made.sections = {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3};
+  }
+  rotary.sections.frequencies = *rc::gen::element(SectionFrequencies::shared, SectionFrequencies::own);
+  if (made.sections.empty()) rotary.sections.order = SectionOrder::contiguous;
+  rotary.sections.pairs = made.sections;
+  return made;
+}
+
+TEST_F(RopeOnDevice, AgreesWithTheDefinitionForAnyRotaryLayoutAndNorm) {
+  EXPECT_TRUE(rc::check("rope", [this] {
+    std::mt19937_64 drawn(*rc::gen::arbitrary<std::uint64_t>());  // so that a failure can be replayed
+    const auto dtype = rc::gen::element(DType::f32, DType::f16, DType::bf16);
+    const std::uint64_t rope_dim = 2 * *rc::gen::inRange<std::uint64_t>(1, 25);
+    const Shape shape{.tokens = *rc::gen::inRange<std::uint64_t>(1, 8),
+                      .heads = *rc::gen::inRange<std::uint64_t>(1, 5),
+                      .dim = rope_dim + *rc::gen::element<std::uint64_t>(0, 0, 1, 2, 7)};
+    const DrawnStrides from = draw_strides(shape, drawn);
+    const DrawnStrides to = draw_strides(shape, drawn);
+    TensorSpec spec{.from = *dtype,
+                    .to = *dtype,
+                    .shape = shape,
+                    .from_token_stride = from.token,
+                    .from_head_stride = from.head,
+                    .from_dim_stride = from.dim,
+                    .to_token_stride = to.token,
+                    .to_head_stride = to.head,
+                    .to_dim_stride = to.dim,
+                    .in_place = *rc::gen::inRange(0, 3) == 0};
+    if (spec.in_place) {
+      spec.to = spec.from;
+      spec.to_token_stride = from.token;
+      spec.to_head_stride = from.head;
+      spec.to_dim_stride = from.dim;
+    }
+    TensorUnderTest tensor(device, drawn, spec);
+    if (*rc::gen::inRange(0, 3) == 0) {
+      const auto weight = *rc::gen::element(std::optional<DType>(), std::optional(DType::f32),
+                                            std::optional(DType::f16), std::optional(DType::bf16));
+      tensor.set_norm(device, drawn, {.epsilon = 1e-6, .weight_offset = *rc::gen::element(0.0, 1.0)}, weight);
+    }
+    const DrawnRotary rotary = draw_rotary(rope_dim);
+    const auto positions = some_positions(shape.tokens * std::max<std::size_t>(rotary.sections.size(), 1));
+    const Status status =
+        run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary.rotary});
+    if (!status) RC_FAIL(status.error().message);
+    RC_ASSERT(tensor.worst_error(rotary.rotary, positions) <= 1);
+  }));
+}
+
+TEST_F(RopeOnDevice, KeepsLengthsAndIsUndoneByTheOppositeRotation) {
+  TensorUnderTest tensor(device, random, {.shape = {.tokens = 6, .heads = 2, .dim = 64}});
+  const std::vector<std::int64_t> positions{0, 1, 500, 70000, kMillion, kLast};
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary}));
+  for (std::uint64_t token = 0; token < positions.size(); ++token) {
+    const std::vector<double> before = tensor.head_before(token, 1);
+    const std::vector<double> after = tensor.head_after(token, 1);
+    const std::vector<std::int64_t> back{-positions[token]};
+    const RotatedHead undone = rotate_by_definition(rotary, back, after);
+    for (std::uint64_t d = 0; d < 64; ++d) {
+      const double length = std::hypot(before[d], before[(d + 32) % 64]);
+      EXPECT_NEAR(std::hypot(after[d], after[(d + 32) % 64]), length, 1e-6 * length + kFlushed);
+      EXPECT_NEAR(undone.values[d], before[d], 1.5e-6 * length + kFlushed);
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, MakesDotProductsDependOnTheDistanceOnly) {
+  constexpr std::uint64_t kDim = 128;
+  const std::vector<std::int64_t> starts{0, 1, 1000, 65536, kMillion, kLast - 37};
+  const std::uint64_t tokens = starts.size();
+  // The same query and the same key at every start, the key 37 positions later.
+  TensorUnderTest queries(device, random, {.shape = {.tokens = tokens, .heads = 1, .dim = kDim}});
+  TensorUnderTest keys(device, random, {.shape = {.tokens = tokens, .heads = 1, .dim = kDim}});
+  for (TensorUnderTest* tensor : {&queries, &keys}) {
+    for (std::uint64_t i = kDim; i < tokens * kDim; ++i) {
+      save_bits(tensor->source, DType::f32, i, load_bits(tensor->source, DType::f32, i % kDim));
+    }
+    tensor->write_source();
+  }
+  std::vector<std::int64_t> later = starts;
+  for (std::int64_t& position : later) position += 37;
+  const Rotary rotary{.pairing = Pairing::interleaved, .theta = 1e6};
+  ASSERT_OK(run_rope(device, {.tensors = {&queries.tensor, 1}, .positions = starts, .rotary = rotary}));
+  ASSERT_OK(run_rope(device, {.tensors = {&keys.tensor, 1}, .positions = later, .rotary = rotary}));
+  const auto product = [&](std::uint64_t token) {
+    const auto q = queries.head_after(token, 0);
+    const auto k = keys.head_after(token, 0);
+    return std::inner_product(q.begin(), q.end(), k.begin(), 0.0);
+  };
+  const auto q = queries.head_before(0, 0);
+  const auto k = keys.head_before(0, 0);
+  double scale = 0;
+  for (std::uint64_t d = 0; d < kDim; d += 2) scale += std::hypot(q[d], q[d + 1]) * std::hypot(k[d], k[d + 1]);
+  for (std::uint64_t token = 1; token < tokens; ++token) {
+    EXPECT_NEAR(product(token), product(0), 4e-6 * scale) << "at " << starts[token];
+  }
+}
+
+// Results that must be the same bits, from the same source.
+TEST_F(RopeOnDevice, WithEqualAxesEqualsOneAxis) {
+  constexpr std::uint64_t kTokens = 5;
+  TensorUnderTest tensor(device, random,
+                         {.from = DType::f16, .to = DType::f16, .shape = {.tokens = kTokens, .heads = 2, .dim = 128}});
+  const auto plain_positions = some_positions(kTokens);
+  std::vector<std::int64_t> positions;
+  for (int axis = 0; axis < 4; ++axis)
+    positions.insert(positions.end(), plain_positions.begin(), plain_positions.end());
+  const Rotary plain{.pairing = Pairing::halves, .theta = 1e6};
+  ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = plain_positions, .rotary = plain}));
+  const auto wanted = tensor.result();
+  const std::vector<std::uint32_t> sections{16, 20, 20, 8};
+  const std::vector<std::uint32_t> taking_turns{20, 20, 20, 4};
+  for (const SectionOrder order : {SectionOrder::contiguous, SectionOrder::interleaved}) {
+    Rotary by_axes = plain;
+    by_axes.sections = {.pairs = order == SectionOrder::contiguous ? sections : taking_turns, .order = order};
+    ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = by_axes}));
+    EXPECT_EQ(tensor.result(), wanted);
+  }
+}
+
+TEST_F(RopeOnDevice, SplittingABatchChangesNothing) {
+  constexpr std::uint64_t kTokens = 33;
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  const auto positions = some_positions(kTokens);
+  for (const bool normed : {false, true}) {
+    TensorUnderTest tensor(
+        device, random, {.from = DType::bf16, .to = DType::bf16, .shape = {.tokens = kTokens, .heads = 3, .dim = 80}});
+    if (normed) tensor.set_norm(device, random, {.epsilon = 1e-6}, DType::f32);
+    expect_rotated(tensor, rotary, positions);
+    const auto whole = tensor.result();
+    Encoder encoder = device.encoder();
+    std::uint64_t done = 0;
+    for (const std::uint64_t count : {1U, 16U, 2U, 14U}) {
+      RopeTensor part = tensor.tensor;
+      part.from = part.from.slice(done, count);
+      part.to = part.to.slice(done, count);
+      rope(encoder, {.tensors = {&part, 1}, .positions = std::span(positions).subspan(done, count), .rotary = rotary});
+      done += count;
+    }
+    ASSERT_EQ(done, kTokens);
+    ASSERT_OK(std::move(encoder).submit().value().wait());
+    EXPECT_EQ(tensor.result(), whole);
+  }
+}
+
+TEST_F(RopeOnDevice, QueriesAndKeysInOneCallAreAsInTwo) {
+  const auto positions = some_positions(7);
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 5e5, .rope_dim = 32};
+  TensorUnderTest queries(device, random,
+                          {.from = DType::f32, .to = DType::f16, .shape = {.tokens = 7, .heads = 8, .dim = 64}});
+  TensorUnderTest keys(
+      device, random,
+      {.from = DType::bf16, .to = DType::bf16, .shape = {.tokens = 7, .heads = 2, .dim = 48}, .in_place = true});
+  const std::vector<RopeTensor> both{queries.tensor, keys.tensor};
+  ASSERT_OK(run_rope(device, {.tensors = both, .positions = positions, .rotary = rotary}));
+  EXPECT_LE(queries.worst_error(rotary, positions), 1);
+  EXPECT_LE(keys.worst_error(rotary, positions), 1);
+}
+
+TEST_F(RopeOnDevice, InPlaceGivesTheBitsOfElsewhere) {
+  const auto positions = some_positions(9);
+  for (const bool normed : {false, true}) {
+    // Odd strides: neighbours of different rows share a word.
+    const TensorSpec spec{.from = DType::f16,
+                          .to = DType::f16,
+                          .shape = {.tokens = 9, .heads = 3, .dim = 35},
+                          .from_token_stride = 3 * 35,
+                          .from_head_stride = 35,
+                          .from_dim_stride = 1};
+    TensorUnderTest elsewhere(device, random, spec);
+    TensorSpec here = spec;
+    here.in_place = true;
+    TensorUnderTest in_place(device, random, here);
+    in_place.source = elsewhere.source;
+    in_place.write_source();
+    if (normed) {
+      elsewhere.tensor.norm = HeadNorm{.epsilon = 1e-5};
+      in_place.tensor.norm = HeadNorm{.epsilon = 1e-5};
+    }
+    for (const std::uint64_t rope_dim : {34U, 20U}) {
+      in_place.write_source();
+      const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4, .rope_dim = rope_dim};
+      expect_rotated(elsewhere, rotary, positions);
+      expect_rotated(in_place, rotary, positions);
+      EXPECT_EQ(in_place.result(), elsewhere.result());
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, SpoilsOnlyThePairsThatHoldAnInfinityOrANaN) {
+  for (const DTypeInfo& dtype : kDTypes) {
+    TensorUnderTest tensor(device, random,
+                           {.from = dtype.dtype, .to = dtype.dtype, .shape = {.tokens = 4, .heads = 2, .dim = 48}});
+    for (const auto& [index, value] : {std::pair{3U, std::numeric_limits<double>::infinity()},
+                                       std::pair{60U, -std::numeric_limits<double>::infinity()},
+                                       std::pair{200U, std::numeric_limits<double>::quiet_NaN()}}) {
+      save_bits(tensor.source, dtype.dtype, index, bits_of(value, dtype.dtype));
+    }
+    tensor.write_source();
+    expect_rotated(tensor, {.pairing = Pairing::halves, .theta = 1e4}, {0, 5, 100, 7});
+  }
+}
+
+TEST_F(RopeOnDevice, NormsASpoiltHeadWithoutSpoilingOthers) {
+  TensorUnderTest tensor(device, random, {.shape = {.tokens = 3, .heads = 1, .dim = 32}});
+  const auto sound = tensor.source;
+  tensor.tensor.norm = HeadNorm{.epsilon = 1e-6};
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  const std::vector<std::int64_t> positions{1, 2, 3};
+  ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary}));
+  const std::vector<std::vector<double>> wanted{tensor.head_after(0, 0), tensor.head_after(2, 0)};
+  save_bits(tensor.source, DType::f32, 40, bits_of(std::numeric_limits<double>::quiet_NaN(), DType::f32));
+  tensor.write_source();
+  ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary}));
+  EXPECT_EQ(tensor.head_after(0, 0), wanted[0]);
+  EXPECT_EQ(tensor.head_after(2, 0), wanted[1]);
+  for (const double value : tensor.head_after(1, 0)) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST_F(RopeOnDevice, NormsZerosToZeros) {
+  TensorUnderTest tensor(device, random, {.shape = {.tokens = 2, .heads = 1, .dim = 32}});
+  std::ranges::fill(tensor.source, std::byte{0});
+  tensor.write_source();
+  tensor.tensor.norm = HeadNorm{.epsilon = 1e-6};
+  expect_rotated(tensor, {.pairing = Pairing::halves, .theta = 1e4}, {4, 9});
+  for (const double value : tensor.head_after(1, 0)) EXPECT_EQ(value, 0);
+}
+
+// Position 0 turns nothing: a norm alone. Then a rotation alone.
+TEST_F(RopeOnDevice, FusedAndSeparateNormAgree) {
+  for (const DTypeInfo& dtype : kDTypes) {
+    for (const std::uint64_t dim : {64U, 128U, 512U}) {
+      TensorUnderTest fused(device, random,
+                            {.from = dtype.dtype, .to = dtype.dtype, .shape = {.tokens = 4, .heads = 2, .dim = dim}});
+      fused.set_norm(device, random, {.epsilon = 1e-6}, DType::f32);
+      TensorUnderTest separate(
+          device, random, {.from = dtype.dtype, .to = dtype.dtype, .shape = {.tokens = 4, .heads = 2, .dim = dim}});
+      const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+      const auto positions = some_positions(4);
+      expect_rotated(fused, rotary, positions);
+
+      RopeTensor norm_only{.from = fused.tensor.from, .to = separate.tensor.to, .norm = fused.tensor.norm};
+      const RopeTensor turn_only = RopeTensor::in_place(separate.tensor.to);
+      const std::vector<std::int64_t> zeros(4);
+      Encoder encoder = device.encoder();
+      rope(encoder, {.tensors = {&norm_only, 1}, .positions = zeros, .rotary = rotary});
+      rope(encoder, {.tensors = {&turn_only, 1}, .positions = positions, .rotary = rotary});
+      ASSERT_OK(std::move(encoder).submit().value().wait());
+
+      // The separate one rounds both coordinates once more in between: half a last place of each.
+      for (std::uint64_t token = 0; token < 4; ++token) {
+        const auto one = fused.head_after(token, 1);
+        const auto two = separate.head_after(token, 1);
+        for (std::uint64_t d = 0; d < dim; ++d) {
+          const double length = std::hypot(one[d], one[(d + dim / 2) % dim]);
+          const double bound = 2 * last_place(dtype.dtype, length) + 1e-6 * length + kFlushed;
+          EXPECT_NEAR(one[d], two[d], bound) << dtype.name << ", " << dim;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, TakesAWeightForEachHead) {
+  constexpr std::uint64_t kHeads = 3;
+  constexpr std::uint64_t kDim = 24;
+  TensorUnderTest tensor(device, random, {.shape = {.tokens = 2, .heads = kHeads, .dim = kDim}});
+  Guarded weight(device, kHeads * kDim, DType::bf16);
+  std::vector<std::byte> bytes(kHeads * kDim * 2);
+  for (std::uint64_t i = 0; i < kHeads * kDim; ++i) {
+    save_bits(bytes, DType::bf16, i, bits_of(0.25 * static_cast<double>(i % 31), DType::bf16));
+  }
+  weight.write(bytes);
+  HeadNorm norm{.epsilon = 1e-6, .weight = View::token_major(weight.buffer, DType::bf16, {1, kHeads, kDim})};
+  norm.weight->offset = weight.offset;
+  tensor.tensor.norm = norm;
+  const Rotary rotary{.pairing = Pairing::interleaved, .theta = 1e4};
+  const std::vector<std::int64_t> positions{11, 12};
+  ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary}));
+  for (std::uint64_t head = 0; head < kHeads; ++head) {
+    std::vector<double> of_head;
+    for (std::uint64_t d = 0; d < kDim; ++d)
+      of_head.push_back(value_of(load_bits(bytes, DType::bf16, head * kDim + d), DType::bf16));
+    const auto normed = norm_by_definition(tensor.head_before(1, head), 1e-6, of_head);
+    const RotatedHead wanted = rotate_by_definition(rotary, std::span(positions).subspan(1), normed);
+    const auto found = tensor.head_after(1, head);
+    for (std::uint64_t d = 0; d < kDim; ++d) {
+      EXPECT_NEAR(found[d], wanted.values[d],
+                  rope_bound(DType::f32, wanted.values[d], wanted.lengths[d]) + norm_bound(kDim) * wanted.lengths[d]);
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, CopiesTheRestBitForBit) {
+  // Signalling NaN and all: what does not turn is moved, not computed.
+  for (const DTypeInfo& dtype : kDTypes) {
+    TensorUnderTest tensor(device, random,
+                           {.from = dtype.dtype, .to = dtype.dtype, .shape = {.tokens = 2, .heads = 2, .dim = 33}});
+    const auto any = random_elements(random, dtype.dtype, std::uint64_t{2} * 2 * 33);
+    tensor.source = any;
+    tensor.write_source();
+    const std::vector<std::int64_t> positions{1, 2};
+    ASSERT_OK(run_rope(device, {.tensors = {&tensor.tensor, 1},
+                                .positions = positions,
+                                .rotary = {.pairing = Pairing::halves, .theta = 1e4, .rope_dim = 6}}));
+    const auto found = tensor.result();
+    for (std::uint64_t i = 0; i < std::uint64_t{2} * 2 * 33; ++i) {
+      if (i % 33 >= 6) {
+        ASSERT_EQ(load_bits(found, dtype.dtype, i), load_bits(any, dtype.dtype, i)) << dtype.name;
+      }
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, OfNothingIsNothing) {
+  for (const Shape shape : {Shape{0, 2, 8}, Shape{3, 0, 8}}) {
+    TensorUnderTest tensor(device, random, {.shape = shape});
+    expect_rotated(tensor, {.pairing = Pairing::halves, .theta = 1e4}, some_positions(shape.tokens));
+  }
+}
+
+TEST_F(RopeOnDevice, OrdersItselfAmongOtherCommands) {
+  // Stored keys are the rotated ones, and a second rotation adds to the first.
+  constexpr Shape kShape{.tokens = 4, .heads = 2, .dim = 16};
+  TensorUnderTest keys(device, random, {.shape = kShape, .in_place = true});
+  Guarded cache(device, 4 * 2 * 16, DType::f32);
+  SlotView slots = SlotView::token_major(cache.buffer, DType::f32, {.page_slots = 4, .heads = 2, .dim = 16});
+  slots.offset = cache.offset;
+  const StorePair pair{keys.tensor.from, slots};
+  const TokenRun run{.tokens = 4, .position = 0, .capacity = 4};
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  const std::vector<std::int64_t> positions{0, 1, 2, 3};
+  const std::vector<std::int64_t> again{7, 7, 7, 7};
+  Encoder encoder = device.encoder();
+  rope(encoder, {.tensors = {&keys.tensor, 1}, .positions = positions, .rotary = rotary});
+  store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
+  rope(encoder, {.tensors = {&keys.tensor, 1}, .positions = again, .rotary = rotary});
+  ASSERT_OK(std::move(encoder).submit().value().wait());
+  const auto stored = cache.read();
+  for (std::uint64_t token = 0; token < 4; ++token) {
+    const auto before = keys.head_before(token, 1);
+    const auto once = rotate_by_definition(rotary, std::span(positions).subspan(token, 1), before);
+    const std::vector<std::int64_t> sum{positions[token] + 7};
+    const auto twice = rotate_by_definition(rotary, sum, before);
+    const auto found = keys.head_after(token, 1);
+    for (std::uint64_t d = 0; d < 16; ++d) {
+      const double in_cache = value_of(load_bits(stored, DType::f32, (token * 2 + 1) * 16 + d), DType::f32);
+      EXPECT_NEAR(in_cache, once.values[d], rope_bound(DType::f32, once.values[d], once.lengths[d]));
+      EXPECT_NEAR(found[d], twice.values[d], 2 * rope_bound(DType::f32, twice.values[d], twice.lengths[d]));
+    }
+  }
+}
+
+TEST_F(RopeOnDevice, RefusedCallsAreNamedBySubmit) {
+  TensorUnderTest tensor(device, random, {.shape = {.tokens = 2, .heads = 1, .dim = 8}});
+  const std::vector<std::int64_t> positions{1, -2};
+  expect_error(run_rope(device, {.tensors = {&tensor.tensor, 1},
+                                 .positions = positions,
+                                 .rotary = {.pairing = Pairing::halves, .theta = 1e4}}),
+               Errc::invalid_argument, {"rope: positions[1] is -2; wanted a number from 0 to 2147483647"});
+}
+
+}  // namespace
+}  // namespace rota::test
