@@ -1,7 +1,11 @@
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
-#include <cmath>
+#include <atomic>
+#include <barrier>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -18,65 +22,122 @@ namespace {
 constexpr Shape kShape{.tokens = 2048, .heads = 16, .dim = 256};
 constexpr std::uint64_t kElements = kShape.tokens * kShape.heads * kShape.dim;
 
-enum class Where { elsewhere, in_place };
+// As many calls in one submission, each with memory of its own or all with the same: out of cache or in it.
+constexpr std::size_t kCalls = 16;
 
-// What the case is about; all others are as usual.
+enum class Where { elsewhere, in_place };
+enum class Cache { warm, cold };
+
+// What the case is about; all else is as usual.
 struct Case {
   DType dtype = DType::f16;
+  Cache cache = Cache::warm;
   Where where = Where::elsewhere;
   Pairing pairing = Pairing::halves;
   bool normed = false;
 };
 
+void count_bytes(benchmark::State& state, DType dtype) {
+  const std::uint64_t bytes = 2 * kCalls * kElements * info(dtype).bytes;
+  state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * static_cast<std::int64_t>(state.iterations()));
+}
+
 void rotate(benchmark::State& state, const Case& what) {
   const auto threads = static_cast<std::uint32_t>(state.range(0));
   Device device = Device::open({.device = "cpu", .threads = threads}).value();
-  Buffer from = device.allocate(kElements * info(what.dtype).bytes).value();
-  Buffer to = what.where == Where::in_place ? from : device.allocate(from.size_bytes()).value();
-  const std::vector<std::byte> zeros(from.size_bytes());
-  from.write(zeros).value();
-  to.write(zeros).value();
+  const std::vector<std::byte> zeros(kElements * info(what.dtype).bytes);
+  const auto allocate = [&] {
+    Buffer buffer = device.allocate(zeros.size()).value();
+    buffer.write(zeros).value();
+    return buffer;
+  };
+  std::vector<RopeTensor> tensors;
+  for (std::size_t i = 0; i < (what.cache == Cache::warm ? 1 : kCalls); ++i) {
+    const Buffer from = allocate();
+    const Buffer to = what.where == Where::in_place ? from : allocate();
+    tensors.push_back(
+        {.from = View::token_major(from, what.dtype, kShape), .to = MutView::token_major(to, what.dtype, kShape)});
+    if (what.normed) tensors.back().norm = HeadNorm{.epsilon = 1e-6};
+  }
   std::vector<std::int64_t> positions(kShape.tokens);
   std::iota(positions.begin(), positions.end(), 100000);
-  RopeTensor tensor{.from = View::token_major(from, what.dtype, kShape),
-                    .to = MutView::token_major(to, what.dtype, kShape)};
-  if (what.normed) tensor.norm = HeadNorm{.epsilon = 1e-6};
+  const Rotary rotary{.pairing = what.pairing, .theta = 1e6};
   for (auto _ : state) {
     Encoder encoder = device.encoder();
-    rope(encoder, {.tensors = {&tensor, 1}, .positions = positions, .rotary = {.pairing = what.pairing, .theta = 1e6}});
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      rope(encoder, {.tensors = {&tensors[i % tensors.size()], 1}, .positions = positions, .rotary = rotary});
+    }
     std::move(encoder).submit().value().wait().value();
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(2 * from.size_bytes()) *
-                          static_cast<std::int64_t>(state.iterations()));
+  count_bytes(state, what.dtype);
 }
 
-// The limit: memcpy of as many bytes by as many threads.
-void rope_copy(benchmark::State& state, DType dtype) {
+// Memory as the CPU device has it.
+class LargePages {
+ public:
+  explicit LargePages(std::size_t bytes)
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)), std::free) {
+    madvise(memory_.get(), bytes, MADV_HUGEPAGE);
+    std::memset(memory_.get(), 0, bytes);
+  }
+  std::byte* data() const { return memory_.get(); }
+
+ private:
+  static constexpr std::size_t kPage = 2U << 20;
+  std::unique_ptr<std::byte, decltype(&std::free)> memory_;
+};
+
+// The limit: memcpy of as many bytes by as many threads, which wait for each other once per copy.
+void rope_copy(benchmark::State& state, DType dtype, Cache cache) {
   const auto threads = static_cast<std::size_t>(state.range(0));
   const std::size_t bytes = kElements * info(dtype).bytes;
   const std::size_t part = bytes / threads;
-  std::vector<std::byte> from(bytes);
-  std::vector<std::byte> to(bytes);
-  for (auto _ : state) {
-    std::vector<std::thread> others;
-    for (std::size_t t = 1; t < threads; ++t) {
-      others.emplace_back([&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
-    }
-    std::memcpy(to.data(), from.data(), part);
-    for (std::thread& other : others) other.join();
-    benchmark::ClobberMemory();
+  const std::size_t buffers = cache == Cache::warm ? 1 : kCalls;
+  std::vector<LargePages> from;
+  std::vector<LargePages> to;
+  for (std::size_t i = 0; i < buffers; ++i) {
+    from.emplace_back(bytes);
+    to.emplace_back(bytes);
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(2 * bytes) * static_cast<std::int64_t>(state.iterations()));
+  std::barrier meet(static_cast<std::ptrdiff_t>(threads));
+  std::atomic<bool> stop = false;
+  const auto copy_part = [&](std::size_t t) {
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      std::memcpy(to[i % buffers].data() + t * part, from[i % buffers].data() + t * part, part);
+      benchmark::ClobberMemory();
+      meet.arrive_and_wait();
+    }
+  };
+  std::vector<std::thread> others;
+  for (std::size_t t = 1; t < threads; ++t) {
+    others.emplace_back([&, t] {
+      for (meet.arrive_and_wait(); !stop; meet.arrive_and_wait()) copy_part(t);
+    });
+  }
+  for (auto _ : state) {
+    meet.arrive_and_wait();
+    copy_part(0);
+  }
+  stop = true;
+  meet.arrive_and_wait();
+  for (std::thread& other : others) other.join();
+  count_bytes(state, dtype);
 }
 
-BENCHMARK_CAPTURE(rope_copy, f16, DType::f16)->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rotate, f16, Case{})->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rotate, f16_in_place, Case{.where = Where::in_place})->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rotate, f16_interleaved, Case{.pairing = Pairing::interleaved})->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rotate, f16_normed, Case{.normed = true})->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rotate, bf16, Case{.dtype = DType::bf16})->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rope_copy, f32, DType::f32)->Arg(1)->Arg(2)->UseRealTime();
-BENCHMARK_CAPTURE(rotate, f32, Case{.dtype = DType::f32})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rope_copy, f16_warm, DType::f16, Cache::warm)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rope_copy, f16_cold, DType::f16, Cache::cold)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rope_copy, f32_warm, DType::f32, Cache::warm)->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f16_warm, Case{})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f16_cold, Case{.cache = Cache::cold})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f16_warm_in_place, Case{.where = Where::in_place})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f16_cold_in_place, Case{.cache = Cache::cold, .where = Where::in_place})
+    ->Arg(1)
+    ->Arg(2)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f16_warm_interleaved, Case{.pairing = Pairing::interleaved})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f16_warm_normed, Case{.normed = true})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, bf16_warm, Case{.dtype = DType::bf16})->Arg(1)->Arg(2)->UseRealTime();
+BENCHMARK_CAPTURE(rotate, f32_warm, Case{.dtype = DType::f32})->Arg(1)->Arg(2)->UseRealTime();
 
 }  // namespace
 }  // namespace rota

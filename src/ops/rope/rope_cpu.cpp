@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -17,26 +19,35 @@ struct RopeScratch {
   alignas(64) float weight[kMaxRopeDim];
 };
 
+// Pairs whose first coordinates lie side by side, and whose second ones do.
+struct RopeRun {
+  std::uint64_t pair, pairs, first, second;
+};
+
+struct RopeRow {
+  const std::byte* from;
+  std::byte* to;
+  const std::byte* next_from;  // which are fetched meanwhile
+  const std::byte* next_to;
+};
+
 // A call as the rows' code sees it.
 struct RopeCall {
-  // Pairs whose first coordinates lie side by side, and whose second ones do.
-  struct Run {
-    std::uint64_t pair, pairs, first, second;
-  };
-
   const RopeParams& params;
   const std::uint32_t* positions;
   const std::uint32_t* pairs;
   std::uint32_t unit;
-  std::span<const Run> runs;
+  bool several_axes;
+  std::span<const RopeRun> runs;
 };
 
 struct RopeRows {
-  using TurnRow = void (*)(const RopeCall&, const RopeScratch&, const std::byte* from, std::byte* to) noexcept;
+  using TurnRow = void (*)(const RopeCall&, const RopeScratch&, const RopeRow&) noexcept;
   using TurnRows = std::array<TurnRow, kDTypes.size() * kDTypes.size()>;  // by both types' numbers
 
   void (*fill_turns)(const RopeCall&, std::uint64_t token, RopeScratch&) noexcept;
-  float (*sum_of_squares)(const float* row, std::uint64_t dim) noexcept;
+  std::array<float (*)(const std::byte* from, float* row, std::uint64_t dim) noexcept, kDTypes.size()> widen_and_square;
+  void (*scale_row)(float* row, float scale, const float* weight, std::uint64_t dim) noexcept;
   TurnRows turn_row;
 };
 
@@ -53,7 +64,7 @@ constexpr std::array<RopeRows, core::kIsas.size()> kRopeRowsByIsa{ROTA_BY_ISA(kR
 
 // Every section begins one run at most.
 struct Runs {
-  std::array<RopeCall::Run, kMaxAxes> runs;
+  std::array<RopeRun, kMaxAxes> runs;
   std::size_t count = 0;
 
   Runs(const std::uint32_t* pairs, std::uint32_t size) noexcept {
@@ -67,93 +78,157 @@ struct Runs {
   }
 };
 
+bool has_several_axes(const std::uint32_t* pairs, std::uint32_t size) noexcept {
+  const std::span axes(pairs + std::uint64_t{kAxis} * size, size);
+  return std::ranges::any_of(axes, [](std::uint32_t axis) { return axis != 0; });
+}
+
+std::byte* bytes_of(float* values) noexcept { return reinterpret_cast<std::byte*>(values); }
+
+struct Place {
+  std::uint64_t token, head;
+};
+
+// The rows of one view.
+struct Rows {
+  std::byte* first;
+  std::uint64_t token_bytes, head_bytes;
+  std::uint64_t stride;  // of a row's elements
+  DType dtype;
+
+  Rows(std::byte* bound, const Strides& strides, DType type) noexcept
+      : first(bound + strides.offset * info(type).bytes),
+        token_bytes(strides.token * info(type).bytes),
+        head_bytes(strides.head * info(type).bytes),
+        stride(strides.dim),
+        dtype(type) {}
+
+  std::byte* at(Place place) const noexcept { return first + place.token * token_bytes + place.head * head_bytes; }
+  std::byte* element(Place place, std::uint64_t d) const noexcept { return at(place) + d * stride * info(dtype).bytes; }
+};
+
 // What happens to one row after the other of a call.
 class RowTurner {
  public:
   RowTurner(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<RopeParams>()),
-        from_(static_cast<DType>(call.constants[RopeConstant::kFrom])),
-        to_(static_cast<DType>(call.constants[RopeConstant::kTo])),
+        from_(call.bound[0], p_.from, static_cast<DType>(call.constants[RopeConstant::kFrom])),
+        to_(call.bound[1], p_.to, static_cast<DType>(call.constants[RopeConstant::kTo])),
         norm_(call.constants[RopeConstant::kNorm]),
-        in_place_(call.constants[RopeConstant::kInPlace] != 0),
-        bound_(call.bound),
-        pairs_(reinterpret_cast<const std::uint32_t*>(call.bound[3])),
-        unit_(call.constants[RopeConstant::kUnit]),
-        runs_(pairs_, unit_ == kNeighbourPair ? 0 : p_.pairs),
-        call_{
-            p_, reinterpret_cast<const std::uint32_t*>(call.bound[2]), pairs_, unit_, {runs_.runs.data(), runs_.count}},
+        weight_(call.bound[4], p_.weight, norm_ > kNormed ? static_cast<DType>(norm_ - kNormed - 1) : DType::f32),
+        through_row_(norm_ != kNotNormed || from_.stride != 1),
+        into_row_(to_.stride != 1),
+        rest_moves_(rope_dim() < p_.dim && (norm_ != kNotNormed || call.constants[RopeConstant::kInPlace] == 0)),
+        isa_(isa),
         rows_(kRopeRowsByIsa[static_cast<std::size_t>(isa)]),
-        widen_(codec::row_converter(from_, DType::f32, isa)),
-        narrow_(codec::row_converter(DType::f32, to_, isa)),
-        convert_(codec::row_converter(from_, to_, isa)) {}
+        turn_row_(rows_.turn_row[static_cast<std::size_t>(through_row_ ? DType::f32 : from_.dtype) * kDTypes.size() +
+                                 static_cast<std::size_t>(into_row_ ? DType::f32 : to_.dtype)]),
+        runs_(table_of(call), unit_of(call) == kNeighbourPair ? 0 : p_.pairs),
+        call_{p_,
+              reinterpret_cast<const std::uint32_t*>(call.bound[2]),
+              table_of(call),
+              unit_of(call),
+              has_several_axes(table_of(call), p_.pairs),
+              {runs_.runs.data(), runs_.count}} {}
 
   void begin_token(std::uint64_t token) noexcept { rows_.fill_turns(call_, token, scratch_); }
 
-  void turn(std::uint64_t token, std::uint64_t head) noexcept {
-    const codec::SourceRow from{
-        bound_[0] + (p_.from.offset + token * p_.from.token + head * p_.from.head) * info(from_).bytes, p_.from.dim};
-    const codec::TargetRow to{bound_[1] + (p_.to.offset + token * p_.to.token + head * p_.to.head) * info(to_).bytes,
-                              p_.to.dim};
-    auto* const row = reinterpret_cast<std::byte*>(scratch_.row);
-    const std::uint64_t rope_dim = 2ULL * p_.pairs;
-    const bool normed = norm_ != kNotNormed;
+  // How many rows lie between the one that turns and the one that is fetched.
+  std::uint64_t rows_ahead() const noexcept {
+    return 1 + kBytesAhead / (std::uint64_t{p_.dim} * std::max(info(from_.dtype).bytes, info(to_.dtype).bytes));
+  }
 
-    const bool through_row = normed || from.stride != 1;
-    if (through_row) widen_(from, {row}, normed ? p_.dim : rope_dim);
-    if (normed) norm_row(head);
-
-    const DType source = through_row ? DType::f32 : from_;
-    const bool into_row = to.stride != 1;
-    const DType target = into_row ? DType::f32 : to_;
-    rows_.turn_row[static_cast<std::size_t>(source) * kDTypes.size() + static_cast<std::size_t>(target)](
-        call_, scratch_, through_row ? row : from.at, into_row ? row : to.at);
-    if (into_row) narrow_({row}, to, rope_dim);
-
-    // The rest only moves.
-    const codec::TargetRow rest{to.at + rope_dim * to.stride * info(to_).bytes, to.stride};
-    if (normed) {
-      narrow_({row + rope_dim * sizeof(float)}, rest, p_.dim - rope_dim);
-    } else if (!in_place_) {
-      convert_({from.at + rope_dim * from.stride * info(from_).bytes, from.stride}, rest, p_.dim - rope_dim);
+  // Meanwhile the row at `next` is fetched: hardware does not see what will be written.
+  void turn(Place place, Place next) noexcept {
+    if (norm_ != kNotNormed) {
+      norm_row(place);
+    } else if (through_row_) {
+      widen(place, rope_dim());
     }
+    // A target that is not side by side gets its elements from the row, too.
+    std::byte* const row = bytes_of(scratch_.row);
+    turn_row_(call_, scratch_,
+              {through_row_ ? row : from_.at(place), into_row_ ? row : to_.at(place), from_.at(next), to_.at(next)});
+    if (into_row_) narrow(place, 0, rope_dim());
+    if (rest_moves_) move_rest(place);
   }
 
  private:
-  void norm_row(std::uint64_t head) noexcept {
-    const float mean = rows_.sum_of_squares(scratch_.row, p_.dim) / static_cast<float>(p_.dim);
-    const float scale = 1.0F / std::sqrt(mean + p_.epsilon);
-    if (norm_ == kNormed) {
-      for (std::uint64_t d = 0; d < p_.dim; ++d) scratch_.row[d] *= scale;
-      return;
+  static constexpr std::uint64_t kBytesAhead = 2048;
+
+  static std::uint32_t unit_of(const runtime::CpuCall& call) noexcept { return call.constants[RopeConstant::kUnit]; }
+  static const std::uint32_t* table_of(const runtime::CpuCall& call) noexcept {
+    return reinterpret_cast<const std::uint32_t*>(call.bound[3]);
+  }
+  std::uint64_t rope_dim() const noexcept { return 2ULL * p_.pairs; }
+
+  void widen(Place place, std::uint64_t count) noexcept {
+    codec::row_converter(from_.dtype, DType::f32, isa_)({from_.at(place), from_.stride}, {bytes_of(scratch_.row)},
+                                                        count);
+  }
+
+  void narrow(Place place, std::uint64_t first, std::uint64_t count) noexcept {
+    codec::row_converter(DType::f32, to_.dtype, isa_)({bytes_of(scratch_.row + first)},
+                                                      {to_.element(place, first), to_.stride}, count);
+  }
+
+  void move_rest(Place place) noexcept {
+    const std::uint64_t count = p_.dim - rope_dim();
+    if (norm_ != kNotNormed) {
+      narrow(place, rope_dim(), count);
+    } else {
+      codec::row_converter(from_.dtype, to_.dtype, isa_)({from_.element(place, rope_dim()), from_.stride},
+                                                         {to_.element(place, rope_dim()), to_.stride}, count);
     }
-    load_weight(p_.weight.offset + head * p_.weight.head);
-    for (std::uint64_t d = 0; d < p_.dim; ++d) scratch_.row[d] = scratch_.row[d] * scale * scratch_.weight[d];
   }
 
-  void load_weight(std::uint64_t at) noexcept {
-    if (weight_loaded_ && weight_at_ == at) return;
-    const auto dtype = static_cast<DType>(norm_ - kNormed - 1);
-    codec::row_converter(dtype, DType::f32)({bound_[4] + at * info(dtype).bytes, p_.weight.dim},
-                                            {reinterpret_cast<std::byte*>(scratch_.weight)}, p_.dim);
+  void norm_row(Place place) noexcept {
+    const bool side_by_side = from_.stride == 1;
+    if (!side_by_side) widen(place, p_.dim);
+    const float squares = rows_.widen_and_square[static_cast<std::size_t>(side_by_side ? from_.dtype : DType::f32)](
+        side_by_side ? from_.at(place) : bytes_of(scratch_.row), scratch_.row, p_.dim);
+    const float scale = 1.0F / std::sqrt(squares / static_cast<float>(p_.dim) + p_.epsilon);
+    rows_.scale_row(scratch_.row, scale, norm_ == kNormed ? nullptr : weight_at({0, place.head}), p_.dim);
+  }
+
+  // Of one head, or of all where they share it.
+  const float* weight_at(Place place) noexcept {
+    const std::byte* const from = weight_.at(place);
+    if (weight_in_scratch_ == from) return scratch_.weight;
+    codec::row_converter(weight_.dtype, DType::f32, isa_)({from, weight_.stride}, {bytes_of(scratch_.weight)}, p_.dim);
     for (std::uint64_t d = 0; d < p_.dim; ++d) scratch_.weight[d] += p_.weight_offset;
-    weight_at_ = at;
-    weight_loaded_ = true;
+    weight_in_scratch_ = from;
+    return scratch_.weight;
   }
 
-  const RopeParams& p_;
-  const DType from_, to_;
+  const RopeParams p_;
+  const Rows from_, to_;
   const std::uint32_t norm_;
-  const bool in_place_;
-  const std::array<std::byte*, runtime::kMaxBindings> bound_;
-  const std::uint32_t* const pairs_;
-  const std::uint32_t unit_;
+  const Rows weight_;
+  const bool through_row_, into_row_;  // of scratch
+  const bool rest_moves_;
+  const core::Isa isa_;
+  const RopeRows& rows_;
+  const RopeRows::TurnRow turn_row_;
   const Runs runs_;
   const RopeCall call_;
-  const RopeRows& rows_;
-  const codec::ConvertRow widen_, narrow_, convert_;
-  std::uint64_t weight_at_ = 0;
-  bool weight_loaded_ = false;
+  const std::byte* weight_in_scratch_ = nullptr;
   RopeScratch scratch_;
+};
+
+// Rows one after the other, the heads of a token together.
+struct Cursor {
+  Place at;
+  std::uint64_t heads;
+
+  Cursor(std::uint64_t row, std::uint64_t heads_of_token) noexcept
+      : at{row / heads_of_token, row % heads_of_token}, heads(heads_of_token) {}
+
+  void advance() noexcept {
+    if (++at.head < heads) return;
+    at.head = 0;
+    ++at.token;
+  }
 };
 
 }  // namespace
@@ -162,9 +237,14 @@ class RowTurner {
 void rope_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   const std::uint64_t heads = call.params_as<RopeParams>().heads;
   RowTurner turner(call, isa);
+  Cursor cursor(call.first_row, heads);
+  const std::uint64_t rows_ahead = std::min(turner.rows_ahead(), call.last_row - call.first_row);
+  Cursor next(call.first_row + rows_ahead, heads);
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
-    if (row == call.first_row || row % heads == 0) turner.begin_token(row / heads);
-    turner.turn(row / heads, row % heads);
+    if (row == call.first_row || cursor.at.head == 0) turner.begin_token(cursor.at.token);
+    turner.turn(cursor.at, row + rows_ahead < call.last_row ? next.at : cursor.at);
+    cursor.advance();
+    next.advance();
   }
 }
 

@@ -20,15 +20,14 @@ ROTA_LANES_INLINE U32s load_words(const std::uint32_t* at, std::uint64_t count) 
   return words;
 }
 
-// The upper 32 bits of each product, by halves: not every instruction set multiplies wider.
+// The upper 32 bits of each product: even lanes, then odd ones, as numbers of 64 bits.
 ROTA_LANES_INLINE U32s multiply_high(U32s a, U32s b) noexcept {
-  const U32s a_low = a & 0xffffU;
-  const U32s a_high = a >> 16;
-  const U32s b_low = b & 0xffffU;
-  const U32s b_high = b >> 16;
-  const U32s middle = a_high * b_low + (a_low * b_low >> 16);
-  const U32s other = a_low * b_high + (middle & 0xffffU);
-  return a_high * b_high + (middle >> 16) + (other >> 16);
+  constexpr std::uint64_t kLow = 0xffffffff;
+  const U64s a_pairs = lanes::same_bits<U64s>(a);
+  const U64s b_pairs = lanes::same_bits<U64s>(b);
+  const U64s even = (a_pairs & kLow) * (b_pairs & kLow);
+  const U64s odd = (a_pairs >> 32) * (b_pairs >> 32);
+  return lanes::same_bits<U32s>((even >> 32) | (odd & ~kLow));
 }
 
 struct Turn {
@@ -58,8 +57,8 @@ ROTA_LANES void fill_turns(const RopeCall& call, std::uint64_t token, RopeScratc
   const std::uint32_t* const axis = call.pairs + std::uint64_t{kAxis} * p.pairs;
   for (std::uint64_t pair = 0; pair < p.pairs; pair += kLanes) {
     const std::uint64_t count = lanes_of(p.pairs - pair);
-    U32s position = {};
-    for (std::uint64_t i = 0; i < count; ++i) {
+    U32s position = U32s{} + call.positions[token];
+    for (std::uint64_t i = 0; call.several_axes && i < count; ++i) {
       position[i] = call.positions[std::uint64_t{axis[pair + i]} * p.tokens + token];
     }
     const U32s phase =
@@ -98,46 +97,65 @@ ROTA_LANES_INLINE void store_lanes(F32s values, std::byte* row, std::uint64_t d,
 
 // Rows are side by side here, and may be the same row: all that a step writes has been read.
 template <DType From, DType To>
-ROTA_LANES void turn_neighbours(const RopeCall& call, const RopeScratch& scratch, const std::byte* from,
-                                std::byte* to) noexcept {
-  const std::uint64_t rope_dim = 2ULL * call.params.pairs;
-  for (std::uint64_t d = 0; d < rope_dim; d += kLanes) {
-    const std::uint64_t count = lanes_of(rope_dim - d);
-    const F32s values = load_lanes<From>(from, d, count);
-    const U64s both = lanes::same_bits<U64s>(values);
-    const F32s swapped = lanes::same_bits<F32s>((both << 32) | (both >> 32));
-    const F32s cosine = lanes::load_bits<F32s>(scratch.cosine + d);
-    const F32s sine = lanes::load_bits<F32s>(scratch.sine + d);
-    store_lanes<To>(values * cosine + swapped * sine, to, d, count);
-  }
+ROTA_LANES_INLINE void turn_neighbours_at(const RopeScratch& scratch, const RopeRow& row, std::uint64_t d,
+                                          std::uint64_t count) noexcept {
+  __builtin_prefetch(row.next_from + d * info(From).bytes, 0);
+  __builtin_prefetch(row.next_to + d * info(To).bytes, 1);
+  const F32s values = load_lanes<From>(row.from, d, count);
+  const U64s both = lanes::same_bits<U64s>(values);
+  const F32s swapped = lanes::same_bits<F32s>((both << 32) | (both >> 32));
+  const F32s cosine = lanes::load_bits<F32s>(scratch.cosine + d);
+  const F32s sine = lanes::load_bits<F32s>(scratch.sine + d);
+  store_lanes<To>(values * cosine + swapped * sine, row.to, d, count);
 }
 
 template <DType From, DType To>
-ROTA_LANES void turn_halves(const RopeCall& call, const RopeScratch& scratch, const std::byte* from,
-                            std::byte* to) noexcept {
-  for (const RopeCall::Run& run : call.runs) {
-    for (std::uint64_t i = 0; i < run.pairs; i += kLanes) {
-      const std::uint64_t count = lanes_of(run.pairs - i);
-      const F32s first = load_lanes<From>(from, run.first + i, count);
-      const F32s second = load_lanes<From>(from, run.second + i, count);
-      const F32s cosine = lanes::load_bits<F32s>(scratch.cosine + run.pair + i);
-      const F32s sine = lanes::load_bits<F32s>(scratch.sine + run.pair + i);
-      store_lanes<To>(first * cosine - second * sine, to, run.first + i, count);
-      store_lanes<To>(first * sine + second * cosine, to, run.second + i, count);
+ROTA_LANES_INLINE void turn_halves_at(const RopeScratch& scratch, const RopeRow& row, const RopeRun& run,
+                                      std::uint64_t count) noexcept {
+  __builtin_prefetch(row.next_from + run.first * info(From).bytes, 0);
+  __builtin_prefetch(row.next_from + run.second * info(From).bytes, 0);
+  __builtin_prefetch(row.next_to + run.first * info(To).bytes, 1);
+  __builtin_prefetch(row.next_to + run.second * info(To).bytes, 1);
+  const F32s first = load_lanes<From>(row.from, run.first, count);
+  const F32s second = load_lanes<From>(row.from, run.second, count);
+  const F32s cosine = lanes::load_bits<F32s>(scratch.cosine + run.pair);
+  const F32s sine = lanes::load_bits<F32s>(scratch.sine + run.pair);
+  store_lanes<To>(first * cosine - second * sine, row.to, run.first, count);
+  store_lanes<To>(first * sine + second * cosine, row.to, run.second, count);
+}
+
+template <DType From, DType To>
+ROTA_LANES void turn_row(const RopeCall& call, const RopeScratch& scratch, const RopeRow& at) noexcept {
+  const RopeRow row = at;  // of our own, since stores of bytes may change anything else
+  if (call.unit == kNeighbourPair) {
+    const std::uint64_t rope_dim = 2ULL * call.params.pairs;
+    std::uint64_t d = 0;
+    for (; d + kLanes <= rope_dim; d += kLanes) turn_neighbours_at<From, To>(scratch, row, d, kLanes);
+    if (d < rope_dim) turn_neighbours_at<From, To>(scratch, row, d, rope_dim - d);
+    return;
+  }
+  for (RopeRun run : call.runs) {
+    for (; run.pairs >= kLanes;
+         run = {run.pair + kLanes, run.pairs - kLanes, run.first + kLanes, run.second + kLanes}) {
+      turn_halves_at<From, To>(scratch, row, run, kLanes);
     }
+    if (run.pairs > 0) turn_halves_at<From, To>(scratch, row, run, run.pairs);
   }
 }
 
-// Element i goes to sum i mod 16, whatever a register holds.
-ROTA_LANES float sum_of_squares(const float* row, std::uint64_t dim) noexcept {
+// Widens a row and adds its squares. Element i goes to sum i mod 16, whatever a register holds.
+template <DType From>
+ROTA_LANES float widen_and_square(const std::byte* from, float* row, std::uint64_t dim) noexcept {
   constexpr std::uint64_t kSums = 16;
+  auto* const to = reinterpret_cast<std::byte*>(row);
   F32s sums[kSums / kLanes] = {};
   for (std::uint64_t d = 0; d < dim; d += kSums) {
     for (std::uint64_t k = 0; k < kSums / kLanes; ++k) {
       const std::uint64_t at = d + k * kLanes;
-      const F32s values =
-          at < dim ? load_lanes<DType::f32>(reinterpret_cast<const std::byte*>(row), at, lanes_of(dim - at)) : F32s{};
+      if (at >= dim) break;
+      const F32s values = load_lanes<From>(from, at, lanes_of(dim - at));
       sums[k] += values * values;
+      store_lanes<DType::f32>(values, to, at, lanes_of(dim - at));
     }
   }
   float parts[kSums];
@@ -148,19 +166,19 @@ ROTA_LANES float sum_of_squares(const float* row, std::uint64_t dim) noexcept {
   return parts[0];
 }
 
-template <DType From, DType To>
-ROTA_LANES void turn_row(const RopeCall& call, const RopeScratch& scratch, const std::byte* from,
-                         std::byte* to) noexcept {
-  if (call.unit == kNeighbourPair) {
-    turn_neighbours<From, To>(call, scratch, from, to);
-  } else {
-    turn_halves<From, To>(call, scratch, from, to);
+// A row of scratch, whose end is padded. No weight: nullptr.
+ROTA_LANES void scale_row(float* row, float scale, const float* weight, std::uint64_t dim) noexcept {
+  for (std::uint64_t d = 0; d < dim; d += kLanes) {
+    F32s values = lanes::load_bits<F32s>(row + d) * scale;
+    if (weight != nullptr) values = values * lanes::load_bits<F32s>(weight + d);
+    std::memcpy(row + d, &values, sizeof(values));
   }
 }
 
 inline constexpr RopeRows kRopeRows{
     .fill_turns = fill_turns,
-    .sum_of_squares = sum_of_squares,
+    .widen_and_square = {widen_and_square<DType::f32>, widen_and_square<DType::f16>, widen_and_square<DType::bf16>},
+    .scale_row = scale_row,
     .turn_row = []<std::size_t... I>(std::index_sequence<I...>) {
       return RopeRows::TurnRows{turn_row<kDTypes[I / kDTypes.size()].dtype, kDTypes[I % kDTypes.size()].dtype>...};
     }(std::make_index_sequence<kDTypes.size() * kDTypes.size()>())};
