@@ -40,7 +40,7 @@ void add_self_tests(const DeviceInfo& info, Device& subject, std::vector<Finding
   for (const SelfTestResult& test : self_test(subject, reference).value()) {
     findings.push_back({fmt::format("{} {}", info.id, test.op),
                         test.status ? Finding::Verdict::works : Finding::Verdict::broken,
-                        test.status ? "agrees with the CPU's result" : test.status.error().message});
+                        test.status ? "gives the defined result" : test.status.error().message});
   }
 }
 

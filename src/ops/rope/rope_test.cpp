@@ -1,0 +1,528 @@
+#include "ops/rope/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numbers>
+
+#include "codec/dense/dense.params.h"
+#include "harness/on_device.h"
+#include "ops/rope/rope_reference.h"
+#include "runtime/device_state.h"
+
+// The pure half of `rope`: every bad argument, the table of pairs, and the launch that a good call leads to.
+
+namespace rota::ops {
+namespace {
+
+constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// A sound call that tests spoil in one place: queries elsewhere, keys in place and normed.
+struct Call {
+  explicit Call(Device& device)
+      : queries(device.allocate(5 * 4 * 8 * 4).value()),
+        turned(device.allocate(5 * 4 * 8 * 2).value()),
+        keys(device.allocate(5 * 2 * 8 * 2).value()),
+        weight(device.allocate(2 * 8 * 4).value()) {
+    tensors.push_back({.from = View::token_major(queries, DType::f32, {.tokens = 5, .heads = 4, .dim = 8}),
+                       .to = MutView::token_major(turned, DType::f16, {.tokens = 5, .heads = 4, .dim = 8})});
+    tensors.push_back(RopeTensor::in_place(
+        MutView::token_major(keys, DType::bf16, {.tokens = 5, .heads = 2, .dim = 8}),
+        HeadNorm{.epsilon = 1e-6,
+                 .weight = View::token_major(weight, DType::f32, {.tokens = 1, .heads = 1, .dim = 8})}));
+  }
+
+  HeadNorm& norm() { return *tensors[1].norm; }
+  void use_sections(std::vector<std::uint32_t> pairs) {
+    sections = std::move(pairs);
+    rotary.sections.pairs = sections;
+    positions.assign(5 * sections.size(), 7);
+  }
+  void use_factors(std::vector<float> per_pair) {
+    factors = std::move(per_pair);
+    rotary.factors = factors;
+  }
+
+  Buffer queries, turned, keys, weight;
+  std::vector<RopeTensor> tensors;
+  std::vector<std::int64_t> positions{0, 1, 2, 3, 2147483647};
+  std::vector<std::uint32_t> sections;
+  std::vector<float> factors;
+  Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+};
+
+class RopeCheck : public ::testing::Test {
+ protected:
+  Result<RopePlan> check(const Call& call) const {
+    return check_rope({.tensors = call.tensors, .positions = call.positions, .rotary = call.rotary}, target);
+  }
+
+  void expect_refused(const std::function<void(Call&)>& spoil, std::initializer_list<std::string_view> texts) {
+    Call call(device);
+    spoil(call);
+    test::expect_error(check(call), Errc::invalid_argument, texts);
+  }
+
+  void expect_accepted(const std::function<void(Call&)>& change) {
+    Call call(device);
+    change(call);
+    EXPECT_OK(check(call));
+  }
+
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  runtime::Target target{device.state().get(), "cpu", device.info().limits};
+};
+
+TEST_F(RopeCheck, AcceptsASoundCall) {
+  const Call call(device);
+  const auto plan = check(call);
+  ASSERT_OK(plan);
+  EXPECT_FALSE(plan->tensors[0].in_place);
+  EXPECT_TRUE(plan->tensors[1].in_place);
+  EXPECT_TRUE(plan->tensors[1].weight.has_value());
+  EXPECT_EQ(plan->positions, (std::vector<std::uint32_t>{0, 1, 2, 3, 2147483647}));
+  EXPECT_EQ(plan->pairs.pairs, 4U);
+}
+
+TEST_F(RopeCheck, RefusesTensorsThatDoNotFitTogether) {
+  expect_refused([](Call& c) { c.tensors.clear(); }, {"rope: tensors is empty; wanted at least one"});
+  expect_refused([](Call& c) { c.tensors[0].to.shape.tokens = 4; },
+                 {"tensors[0].to.shape.tokens is 4; wanted 5, as tensors[0].from.shape.tokens is"});
+  expect_refused([](Call& c) { c.tensors[0].to.shape.heads = 3; }, {"tensors[0].to.shape.heads is 3; wanted 4"});
+  expect_refused([](Call& c) { c.tensors[0].to.shape.dim = 6; }, {"tensors[0].to.shape.dim is 6; wanted 8"});
+  expect_refused([](Call& c) { c.tensors[1].from = c.tensors[1].from.slice(0, 4); },
+                 {"tensors[1].from.shape.tokens is 4; wanted 5, as tensors[0].from.shape.tokens is"});
+  expect_refused([](Call& c) { c.tensors[1].from.shape.dim = c.tensors[1].to.shape.dim = 6; },
+                 {"tensors[1].from.shape.dim is 6; wanted 8, as tensors[0].from.shape.dim is"});
+  expect_refused([](Call& c) { c.tensors[0].from.shape.tokens = c.tensors[0].to.shape.tokens = kMax; },
+                 {"tensors[0].from.shape.tokens is 18446744073709551615; wanted at most 4294967295"});
+  expect_refused([](Call& c) { c.tensors[0].from.shape.heads = c.tensors[0].to.shape.heads = kMax; },
+                 {"tensors[0].from.shape.heads", "at most 4294967295"});
+  expect_refused([](Call& c) { c.tensors[0].from.shape.dim = c.tensors[0].to.shape.dim = 4098; },
+                 {"tensors[0].from.shape.dim is 4098; wanted at most 4096"});
+}
+
+TEST_F(RopeCheck, RefusesBadViews) {
+  expect_refused([](Call& c) { c.tensors[0].from.offset = 1; }, {"tensors[0].from is a view that ends at byte 644"});
+  expect_refused([](Call& c) { c.tensors[0].to.offset = 1; }, {"tensors[0].to is a view that ends at byte 322"});
+  expect_refused([](Call& c) { c.tensors[0].from.token_stride = kMax; }, {"tensors[0].from", "2^64"});
+  expect_refused([](Call& c) { c.tensors[0].from.buffer = {}; }, {"tensors[0].from is a view of no buffer"});
+  expect_refused([](Call& c) { c.tensors[0].to.buffer = {}; }, {"tensors[0].to is a view of no buffer"});
+  expect_refused([](Call& c) { c.tensors[0].from.dtype = static_cast<DType>(7); }, {"tensors[0].from is of dtype 7"});
+  expect_refused([](Call& c) { c.tensors[0].to.dtype = static_cast<DType>(3); }, {"tensors[0].to is of dtype 3"});
+  expect_refused([](Call& c) { c.tensors[0].to.head_stride = 7; }, {"tensors[0].to", "of its own"});
+  Device other = Device::open({.device = "cpu", .threads = 1}).value();
+  const Call foreign(other);
+  expect_refused([&](Call& c) { c.tensors[0].from.buffer = foreign.queries; },
+                 {"tensors[0].from is in a buffer of another device"});
+  expect_accepted([](Call& c) { c.tensors[0].from.token_stride = 0; });  // one token for all: only read
+}
+
+TEST_F(RopeCheck, RefusesSourcesThatOverlapTheirTargetInPart) {
+  const Buffer both = device.allocate(1024).value();
+  const auto overlap = [&](Call& c, std::uint64_t target_offset) {
+    c.tensors[0].from = View::token_major(both, DType::f16, {.tokens = 5, .heads = 4, .dim = 8});
+    c.tensors[0].to = MutView::token_major(both, DType::f16, {.tokens = 5, .heads = 4, .dim = 8});
+    c.tensors[0].to.offset = target_offset;
+  };
+  expect_accepted([&](Call& c) { overlap(c, 0); });
+  expect_accepted([&](Call& c) { overlap(c, 160); });
+  expect_refused([&](Call& c) { overlap(c, 1); },
+                 {"tensors[0].from is in bytes 0 to 320 of the target's buffer; wanted bytes outside"});
+  expect_refused([&](Call& c) { overlap(c, 158); }, {"tensors[0].from"});
+  expect_refused(
+      [&](Call& c) {
+        overlap(c, 0);
+        c.tensors[0].to.dtype = DType::bf16;
+      },
+      {"tensors[0].from"});
+  expect_refused(
+      [&](Call& c) {
+        overlap(c, 0);
+        std::swap(c.tensors[0].to.token_stride, c.tensors[0].to.head_stride);
+        c.tensors[0].to.head_stride = 40;
+        c.tensors[0].to.token_stride = 8;
+      },
+      {"tensors[0].from"});
+}
+
+TEST_F(RopeCheck, RefusesBadNorms) {
+  for (const double epsilon : {0.0, -1e-6, kNaN, kInfinity, 1e39, 1e-39}) {
+    expect_refused([&](Call& c) { c.norm().epsilon = epsilon; }, {"tensors[1].norm.epsilon is", "at least 2^-126"});
+  }
+  for (const double offset : {kNaN, kInfinity, 1e39}) {
+    expect_refused([&](Call& c) { c.norm().weight_offset = offset; }, {"tensors[1].norm.weight_offset is"});
+  }
+  expect_refused([](Call& c) { c.norm().weight->shape.tokens = 2; },
+                 {"tensors[1].norm.weight.shape.tokens is 2; wanted 1"});
+  expect_refused([](Call& c) { c.norm().weight->shape.heads = 3; },
+                 {"tensors[1].norm.weight.shape.heads is 3; wanted 1 or 2"});
+  expect_refused([](Call& c) { c.norm().weight->shape.dim = 7; }, {"tensors[1].norm.weight.shape.dim is 7; wanted 8"});
+  expect_refused([](Call& c) { c.norm().weight->offset = 16; },
+                 {"tensors[1].norm.weight is a view that ends at byte 96"});
+  expect_refused([](Call& c) { c.norm().weight->buffer = {}; }, {"tensors[1].norm.weight is a view of no buffer"});
+  expect_refused(
+      [](Call& c) { c.norm().weight = View::token_major(c.keys, DType::bf16, {.tokens = 1, .heads = 1, .dim = 8}); },
+      {"tensors[1].norm.weight is in bytes 0 to 16 of the target's buffer"});
+  expect_accepted([](Call& c) { c.norm().weight->shape.heads = 2; });
+  expect_accepted([](Call& c) { c.norm().weight.reset(); });
+}
+
+TEST_F(RopeCheck, RefusesBadPositions) {
+  expect_refused([](Call& c) { c.positions.pop_back(); }, {"rope: positions is 4 long; wanted 5: 5 tokens on 1 axis"});
+  expect_refused([](Call& c) { c.positions.clear(); }, {"positions is 0 long"});
+  expect_refused([](Call& c) { c.positions.push_back(1); }, {"positions is 6 long; wanted 5"});
+  expect_refused([](Call& c) { c.positions[3] = -1; }, {"positions[3] is -1; wanted a number from 0 to 2147483647"});
+  expect_refused([](Call& c) { c.positions[0] = 2147483648; }, {"positions[0] is 2147483648; wanted"});
+  expect_refused([](Call& c) { c.positions[4] = std::numeric_limits<std::int64_t>::min(); }, {"positions[4] is -9223"});
+  expect_refused(
+      [](Call& c) {
+        c.use_sections({1, 1, 2});
+        c.positions.resize(5);
+      },
+      {"positions is 5 long; wanted 15: 5 tokens on 3 axes"});
+  // Other types of positions do not compile.
+  static_assert(!std::is_constructible_v<std::span<const std::int64_t>, const std::vector<std::int32_t>&>);
+  static_assert(!std::is_constructible_v<std::span<const std::int64_t>, const std::vector<double>&>);
+}
+
+TEST_F(RopeCheck, RefusesBadRotaries) {
+  for (const double theta : {0.0, -1e4, kNaN, kInfinity}) {
+    expect_refused([&](Call& c) { c.rotary.theta = theta; }, {"rope: rotary.theta is", "a finite number above 0"});
+  }
+  expect_refused([](Call& c) { c.rotary.theta = 1e-8; },
+                 {"rope: rotary is a frequency of", "for pair 2; wanted at most 1024"});
+  for (const std::uint64_t rope_dim : {0U, 1U, 7U}) {
+    expect_refused([&](Call& c) { c.rotary.rope_dim = rope_dim; },
+                   {"rotary.rope_dim is", "wanted an even number, at least 2"});
+  }
+  expect_refused([](Call& c) { c.rotary.rope_dim = 10; },
+                 {"tensors[0].from.shape.dim is 8; wanted at least rotary.rope_dim, 10"});
+  expect_refused([](Call& c) { c.rotary.turning_pairs = 5; }, {"rotary.turning_pairs is 5; wanted at most 4"});
+  expect_refused([](Call& c) { c.rotary.exponent_dim = 0; }, {"rotary.exponent_dim is 0; wanted at least 1"});
+  expect_refused([](Call& c) { c.rotary.pairing = static_cast<Pairing>(3); }, {"rotary.pairing is 3"});
+  for (const double scale : {0.0, -1.0, kNaN, kInfinity}) {
+    expect_refused([&](Call& c) { c.rotary.interpolation = scale; }, {"rotary.interpolation is"});
+    expect_refused([&](Call& c) { c.rotary.magnitude = scale; }, {"rotary.magnitude is"});
+  }
+  expect_refused([](Call& c) { c.rotary.magnitude = 1e39; }, {"rotary.magnitude is 1e+39"});
+}
+
+TEST_F(RopeCheck, RefusesBadFactors) {
+  expect_refused([](Call& c) { c.use_factors({1, 1, 1}); },
+                 {"rotary.factors is 3 long; wanted one for each of 4 pairs"});
+  expect_refused([](Call& c) { c.use_factors({1, 1, 0, 1}); },
+                 {"rotary.factors[2] is 0; wanted a finite number above 0"});
+  expect_refused([](Call& c) { c.use_factors({1, -2, 1, 1}); }, {"rotary.factors[1] is -2"});
+  expect_refused([](Call& c) { c.use_factors({std::numeric_limits<float>::quiet_NaN(), 1, 1, 1}); },
+                 {"rotary.factors[0] is nan"});
+  expect_refused([](Call& c) { c.use_factors({1, 1, 1, std::numeric_limits<float>::infinity()}); },
+                 {"rotary.factors[3] is inf"});
+  expect_refused([](Call& c) { c.use_factors({1e-30F, 1, 1, 1}); }, {"rope: rotary is a frequency of"});
+}
+
+TEST_F(RopeCheck, RefusesBadYarn) {
+  const auto with = [](const std::function<void(Yarn&)>& change) {
+    return [change](Call& c) {
+      c.rotary.interpolation = 4;
+      c.rotary.yarn = Yarn{.original_context = 4096};
+      change(*c.rotary.yarn);
+    };
+  };
+  expect_accepted(with([](Yarn&) {}));
+  expect_refused(with([](Yarn& y) { y.original_context = 0; }), {"rotary.yarn.original_context is 0"});
+  for (const double beta : {0.0, -1.0, kNaN, kInfinity}) {
+    expect_refused(with([&](Yarn& y) { y.beta_fast = beta; }), {"rotary.yarn.beta_fast is"});
+    expect_refused(with([&](Yarn& y) { y.beta_slow = beta; }), {"rotary.yarn.beta_slow is"});
+  }
+  expect_refused(with([](Yarn& y) { y.beta_fast = 0.5; }),
+                 {"rotary.yarn.beta_fast is 0.5; wanted at least beta_slow, 1"});
+  for (const double part : {-0.1, 1.1, kNaN}) {
+    expect_refused(with([&](Yarn& y) { y.extrapolation = part; }), {"rotary.yarn.extrapolation is"});
+  }
+  expect_refused(with([](Yarn& y) { y.ramp = static_cast<YarnRamp>(2); }), {"rotary.yarn.ramp is 2"});
+  expect_refused(
+      [&](Call& c) {
+        with([](Yarn&) {})(c);
+        c.rotary.theta = 1.0;
+      },
+      {"rotary.theta is 1; wanted more than 1"});
+}
+
+TEST_F(RopeCheck, RefusesBadSections) {
+  expect_refused([](Call& c) { c.use_sections({1, 1, 1}); },
+                 {"rotary.sections.pairs is 3 in all; wanted 4, half of rope_dim"});
+  expect_refused([](Call& c) { c.use_sections({4294967295U, 5}); }, {"rotary.sections.pairs is 4294967300 in all"});
+  expect_refused([](Call& c) { c.use_sections({1, 1, 1, 1, 0}); },
+                 {"rotary.sections.pairs is 5 long; wanted at most 4"});
+  expect_refused([](Call& c) { c.rotary.sections.order = static_cast<SectionOrder>(2); },
+                 {"rotary.sections.order is 2"});
+  expect_refused([](Call& c) { c.rotary.sections.frequencies = static_cast<SectionFrequencies>(2); },
+                 {"rotary.sections.frequencies is 2"});
+  const auto taking_turns = [](std::vector<std::uint32_t> pairs) {
+    return [pairs](Call& c) {
+      c.use_sections(pairs);
+      c.rotary.sections.order = SectionOrder::interleaved;
+    };
+  };
+  expect_accepted(taking_turns({2, 1, 1}));
+  expect_accepted(taking_turns({1, 1, 1, 1}));
+  expect_refused(taking_turns({2, 2}), {"rotary.sections.pairs is 2 long; wanted at least three"});
+  expect_refused(taking_turns({1, 2, 1}),
+                 {"rotary.sections.pairs[0] is 1; wanted 2, which is what taking turns gives"});
+  expect_refused(
+      [&](Call& c) {
+        taking_turns({2, 1, 1})(c);
+        c.rotary.pairing = Pairing::section_halves;
+      },
+      {"rotary.sections.order is interleaved; wanted contiguous"});
+}
+
+TEST_F(RopeCheck, RefusesMorePositionsThanOneBindingHolds) {
+  const Call call(device);
+  target.limits.max_binding_bytes = 700;
+  EXPECT_OK(check(call));
+  Call many(device);
+  many.tensors.resize(1);
+  many.tensors[0].from.shape = many.tensors[0].to.shape = {.tokens = 200, .heads = 0, .dim = 8};
+  many.positions.assign(200, 1);
+  test::expect_error(check(many), Errc::unsupported, {"rope: positions take 800 bytes", "can address 700 bytes"});
+}
+
+// What a launch is told.
+
+RopeLaunch launch_for(const RopeTensor& tensor, const Rotary& rotary) {
+  const PairTable pairs = pair_table(rotary, rotary.rope_dim.value_or(tensor.from.shape.dim)).value();
+  return choose_rope(tensor, {.from = {}, .to = {}, .weight = {}}, pairs);
+}
+
+RopeTensor plain_tensor(DType dtype, Shape shape) {
+  return {.from = View::token_major({}, dtype, shape), .to = MutView::token_major({}, dtype, shape)};
+}
+
+TEST(RopeLaunch, TurnsTwoPairsAtATimeWhereTheirWordsAreWhole) {
+  const Shape shape{.tokens = 3, .heads = 2, .dim = 8};
+  const auto unit = [&](const Rotary& rotary) {
+    return launch_for(plain_tensor(DType::f16, shape), rotary).constants.values[RopeConstant::kUnit];
+  };
+  EXPECT_EQ(unit({.pairing = Pairing::halves, .theta = 1e4}), kTwoPairs);
+  EXPECT_EQ(unit({.pairing = Pairing::halves, .theta = 1e4, .rope_dim = 6}), kOnePair) << "3 with 0: half a word apart";
+  EXPECT_EQ(unit({.pairing = Pairing::interleaved, .theta = 1e4, .rope_dim = 6}), kNeighbourPair);
+  const std::vector<std::uint32_t> odd{1, 3};
+  const std::vector<std::uint32_t> even{2, 2};
+  EXPECT_EQ(unit({.pairing = Pairing::section_halves, .theta = 1e4, .sections = {.pairs = odd}}), kOnePair);
+  EXPECT_EQ(unit({.pairing = Pairing::section_halves, .theta = 1e4, .sections = {.pairs = even}}), kTwoPairs);
+  EXPECT_EQ(unit({.pairing = Pairing::halves, .theta = 1e4, .sections = {.pairs = odd}}), kTwoPairs);
+}
+
+TEST(RopeLaunch, SaysWhichWordsAreWhole) {
+  RopeTensor tensor = plain_tensor(DType::f16, {.tokens = 3, .heads = 2, .dim = 8});
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kFromWords], 1U);
+  tensor.from.head_stride = 9;
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kFromWords], 0U);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kToWords], 1U);
+  tensor.to.dim_stride = 2;
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kToWords], 0U);
+}
+
+TEST(RopeLaunch, CoversEveryRowWithinWhatADeviceCanLaunch) {
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  const auto launch = [&](Shape shape) { return launch_for(plain_tensor(DType::f16, shape), rotary); };
+  const RopeLaunch small = launch({.tokens = 5, .heads = 3, .dim = 64});
+  EXPECT_EQ(small.constants.values[RopeConstant::kRowLanes], 16U);  // 32 pairs, two at a time
+  EXPECT_EQ(small.work.groups, 4U);                                 // 15 rows, 4 to a group
+  EXPECT_EQ(small.work.rows, 15U);
+  EXPECT_EQ(small.work.row_bytes, 256U);
+  EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 2}).constants.values[RopeConstant::kRowLanes], 8U);
+  EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 1024}).constants.values[RopeConstant::kRowLanes], 64U);
+  EXPECT_EQ(launch({.tokens = 1 << 20, .heads = 16, .dim = 256}).work.groups, runtime::kMaxGroups);
+}
+
+TEST(RopeLaunch, TellsTheNormAndItsWeight) {
+  RopeTensor tensor = plain_tensor(DType::f16, {.tokens = 3, .heads = 2, .dim = 8});
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kNorm], kNotNormed);
+  tensor.norm = HeadNorm{.epsilon = 0.5, .weight_offset = 1};
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kNorm], kNormed);
+  EXPECT_EQ(launch_for(tensor, rotary).params.epsilon, 0.5F);
+  tensor.norm->weight = View::token_major({}, DType::bf16, {.tokens = 1, .heads = 1, .dim = 8});
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kNorm], kNormed + 1 + kBf16);
+  EXPECT_EQ(launch_for(tensor, rotary).params.weight_offset, 1.0F);
+}
+
+// Angles.
+
+TEST(RopeTable, HoldsTheFrequenciesOfTheDefinition) {
+  const std::vector<std::uint32_t> sections{11, 11, 10};
+  const std::vector<std::uint32_t> two{20, 12};
+  std::vector<float> factors;
+  for (int p = 0; p < 32; ++p) factors.push_back(0.9F + 0.3F * static_cast<float>(p));
+  const Yarn yarn{.original_context = 4096};
+  const Yarn exact{
+      .original_context = 8192, .beta_fast = 16, .beta_slow = 2, .extrapolation = 0.75, .ramp = YarnRamp::exact};
+  for (const Rotary& rotary : {
+           Rotary{.pairing = Pairing::halves, .theta = 1e4},
+           Rotary{.pairing = Pairing::halves, .theta = 1e6, .exponent_dim = 256},
+           Rotary{.pairing = Pairing::halves, .theta = 1e6, .turning_pairs = 8},
+           Rotary{.pairing = Pairing::halves, .theta = 5e5, .factors = factors},
+           Rotary{.pairing = Pairing::halves, .theta = 1e4, .interpolation = 8},
+           Rotary{.pairing = Pairing::halves, .theta = 1e4, .interpolation = 8, .yarn = yarn},
+           Rotary{.pairing = Pairing::halves, .theta = 1e6, .factors = factors, .interpolation = 32, .yarn = exact},
+           Rotary{.pairing = Pairing::halves,
+                  .theta = 1e7,
+                  .sections = {.pairs = sections, .order = SectionOrder::interleaved}},
+           Rotary{.pairing = Pairing::halves,
+                  .theta = 1e4,
+                  .sections = {.pairs = two, .frequencies = SectionFrequencies::own}},
+       }) {
+    const PairTable table = pair_table(rotary, 64).value();
+    const std::vector<double> frequencies = frequencies_of(rotary, 64);
+    for (std::uint32_t p = 0; p < 32; ++p) {
+      const test::Real wanted = test::frequency_by_definition(rotary, 64, p);
+      EXPECT_NEAR(frequencies[p], static_cast<double>(wanted), 1e-14 * static_cast<double>(wanted));
+      const std::uint64_t turns = table.column(kTurnsLow)[p] | (std::uint64_t{table.column(kTurnsHigh)[p]} << 32);
+      const double radians = std::ldexp(static_cast<double>(turns), -64) * 2 * std::numbers::pi;
+      EXPECT_NEAR(radians, static_cast<double>(wanted), 1e-14 * static_cast<double>(wanted) + 0x1p-60);
+      EXPECT_EQ(table.column(kAxis)[p], test::axis_by_definition(rotary.sections, p));
+    }
+  }
+}
+
+TEST(RopeTable, MagnitudeIsYarnsWhereNobodySaysOtherwise) {
+  const auto magnitude = [](const Rotary& rotary) { return pair_table(rotary, 64).value().magnitude; };
+  Rotary rotary{.pairing = Pairing::halves, .theta = 1e4, .interpolation = 4};
+  EXPECT_EQ(magnitude(rotary), 1.0F);
+  rotary.yarn = Yarn{.original_context = 4096};
+  EXPECT_FLOAT_EQ(magnitude(rotary), 1.1386294F);  // 0.1 ln 4 + 1
+  rotary.interpolation = 0.5;
+  EXPECT_EQ(magnitude(rotary), 1.0F);
+  rotary.magnitude = 1.5;
+  EXPECT_EQ(magnitude(rotary), 1.5F);
+}
+
+TEST(RopeTable, GivesEveryAxisItsPairs) {
+  const auto axes = [](std::vector<std::uint32_t> pairs, SectionOrder order) {
+    const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4, .sections = {.pairs = pairs, .order = order}};
+    const std::uint64_t count = std::accumulate(pairs.begin(), pairs.end(), 0U);
+    const PairTable table = pair_table(rotary, 2 * count).value();
+    return std::vector<std::uint32_t>(table.column(kAxis), table.column(kAxis) + count);
+  };
+  EXPECT_EQ(axes({2, 0, 1, 3}, SectionOrder::contiguous), (std::vector<std::uint32_t>{0, 0, 2, 3, 3, 3}));
+  EXPECT_EQ(axes({2, 2, 1}, SectionOrder::interleaved), (std::vector<std::uint32_t>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(axes({4, 2, 2}, SectionOrder::interleaved), (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 0, 0}));
+  EXPECT_EQ(axes({2, 2, 2, 2}, SectionOrder::interleaved), (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 3, 3}));
+}
+
+// A kernel's own view of one call, without a device.
+struct DirectCall {
+  std::vector<std::byte> from, to;
+  std::vector<std::uint32_t> positions;
+  PairTable pairs;
+  std::vector<float> weight;
+  RopeLaunch launch;
+
+  void run(core::Isa isa) {
+    rope_cpu({.constants = {launch.constants.values.data(), launch.constants.count},
+              .params = &launch.params,
+              .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(positions.data()),
+                        reinterpret_cast<std::byte*>(pairs.words.data()), reinterpret_cast<std::byte*>(weight.data())},
+              .first_row = 0,
+              .last_row = launch.work.rows},
+             isa);
+  }
+};
+
+TEST(RopeCpu, GivesTheSameBitsWithEveryInstructionSet) {
+  std::mt19937_64 random(11);
+  for (const DTypeInfo& from : kDTypes) {
+    for (const DTypeInfo& to : kDTypes) {
+      for (const std::uint64_t rope_dim : {2U, 10U, 32U, 46U, 64U}) {
+        for (const Pairing pairing : {Pairing::halves, Pairing::interleaved}) {
+          for (const int norm : {0, 1, 2}) {
+            const Shape shape{.tokens = 3, .heads = 2, .dim = 67};
+            RopeTensor tensor{.from = View::token_major({}, from.dtype, shape),
+                              .to = MutView::token_major({}, to.dtype, shape)};
+            if (norm > 0) tensor.norm = HeadNorm{.epsilon = 1e-6, .weight_offset = 1};
+            if (norm > 1) tensor.norm->weight = View::token_major({}, DType::f32, {.tokens = 1, .heads = 1, .dim = 67});
+            DirectCall call{.from = std::vector<std::byte>(3 * 2 * 67 * from.bytes),
+                            .to = std::vector<std::byte>(3 * 2 * 67 * to.bytes),
+                            .positions = {1, 70000, 2147483647},
+                            .pairs = pair_table({.pairing = pairing, .theta = 1e4}, rope_dim).value(),
+                            .weight = std::vector<float>(67, 0.5F),
+                            .launch = {.constants = {}, .work = {}, .params = {}}};
+            for (std::uint64_t i = 0; i < 3 * 2 * 67; ++i) {
+              test::save_bits(call.from, from.dtype, i,
+                              test::bits_of(test::random_value(random, from.dtype), from.dtype));
+            }
+            RopePlan::Tensor bound{.from = {}, .to = {}, .weight = {}};
+            if (norm > 1) bound.weight = runtime::Bindable{};
+            call.launch = choose_rope(tensor, bound, call.pairs);
+            call.run(core::Isa::baseline);
+            const std::vector<std::byte> wanted = call.to;
+            for (const core::Isa isa : core::kIsas) {
+              if (!core::runs_here(isa)) continue;
+              call.run(isa);
+              ASSERT_EQ(call.to, wanted) << core::name_of(isa) << ", " << from.name << " to " << to.name << ", "
+                                         << rope_dim;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RopeCpu, TurnsThePointOneByEveryAngleExactlyEnough) {
+  // Every pair holds (1, 0) at position 1: its cosine and sine come out as they are.
+  constexpr std::uint32_t kPairs = 2048;
+  const Shape shape{.tokens = 1, .heads = 1, .dim = 2 * kPairs};
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  DirectCall call{.from = std::vector<std::byte>(shape.dim * 4),
+                  .to = std::vector<std::byte>(shape.dim * 4),
+                  .positions = {1},
+                  .pairs = pair_table(rotary, shape.dim).value(),
+                  .weight = {},
+                  .launch = {.constants = {}, .work = {}, .params = {}}};
+  call.launch = choose_rope(plain_tensor(DType::f32, shape), {.from = {}, .to = {}, .weight = {}}, call.pairs);
+  for (std::uint32_t p = 0; p < kPairs; ++p) {
+    test::save_bits(call.from, DType::f32, p, std::bit_cast<std::uint32_t>(1.0F));
+  }
+  std::mt19937_64 random(3);
+  double worst = 0;
+  for (int round = 0; round < 512; ++round) {
+    for (std::uint32_t p = 0; p < kPairs; ++p) {
+      // Near every eighth of a turn, where quadrants and polynomials meet, and anywhere.
+      const auto near_edge = static_cast<std::uint32_t>((random() % 8 << 29) + random() % 64 - 32);
+      call.pairs.words[std::size_t{kTurnsHigh} * kPairs + p] =
+          p % 4 == 0 ? near_edge : static_cast<std::uint32_t>(random());
+    }
+    call.run(core::best_isa());
+    for (std::uint32_t p = 0; p < kPairs; ++p) {
+      const std::uint64_t turns =
+          call.pairs.column(kTurnsLow)[p] | (std::uint64_t{call.pairs.column(kTurnsHigh)[p]} << 32);
+      const test::Real angle = std::ldexp(static_cast<test::Real>(turns), -64) * 2 * std::numbers::pi_v<test::Real>;
+      const auto found = [&](std::uint64_t at) {
+        return test::value_of(test::load_bits(call.to, DType::f32, at), DType::f32);
+      };
+      worst = std::max({worst, std::fabs(found(p) - static_cast<double>(std::cos(angle))),
+                        std::fabs(found(p + kPairs) - static_cast<double>(std::sin(angle)))});
+    }
+  }
+  EXPECT_LE(worst, 2.5e-7);
+  EXPECT_GT(worst, 1e-8) << "a test that sees no rounding at all looks at nothing";
+}
+
+TEST(Rope, CannotLeaveOutWhatHasNoDefault) {
+  static_assert(!std::is_default_constructible_v<Rotary>);
+  static_assert(!std::is_default_constructible_v<HeadNorm>);
+  static_assert(!std::is_default_constructible_v<Yarn>);
+}
+
+}  // namespace
+}  // namespace rota::ops
