@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -123,6 +124,68 @@ void rope_copy(benchmark::State& state, DType dtype, Cache cache) {
   for (std::thread& other : others) other.join();
   count_bytes(state, dtype);
 }
+
+// The way not taken: cosines and sines of all positions in f64, which a caller would have to keep from call to call.
+void make_rope_table(benchmark::State& state) {
+  constexpr std::uint64_t kPairs = kShape.dim / 2;
+  std::vector<float> table(kShape.tokens * kPairs * 2);
+  for (auto _ : state) {
+    for (std::uint64_t token = 0; token < kShape.tokens; ++token) {
+      for (std::uint64_t p = 0; p < kPairs; ++p) {
+        const double power = -static_cast<double>(p) / static_cast<double>(kPairs);
+        const double angle = static_cast<double>(100000 + token) * std::pow(1e6, power);
+        table[(token * kPairs + p) * 2] = static_cast<float>(std::cos(angle));
+        table[(token * kPairs + p) * 2 + 1] = static_cast<float>(std::sin(angle));
+      }
+    }
+    benchmark::ClobberMemory();
+  }
+}
+BENCHMARK(make_rope_table)->UseRealTime();
+
+// One head per token: hardly anything but angles.
+void rotate_one_head(benchmark::State& state) {
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  const Shape shape{.tokens = kShape.tokens, .heads = 1, .dim = kShape.dim};
+  Buffer keys = device.allocate(shape.tokens * shape.dim * 2).value();
+  keys.write(std::vector<std::byte>(keys.size_bytes())).value();
+  const RopeTensor tensor = RopeTensor::in_place(MutView::token_major(keys, DType::f16, shape));
+  std::vector<std::int64_t> positions(shape.tokens);
+  std::iota(positions.begin(), positions.end(), 100000);
+  for (auto _ : state) {
+    Encoder encoder = device.encoder();
+    for (std::size_t i = 0; i < kCalls; ++i) {
+      rope(encoder,
+           {.tensors = {&tensor, 1}, .positions = positions, .rotary = {.pairing = Pairing::halves, .theta = 1e6}});
+    }
+    std::move(encoder).submit().value().wait().value();
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(kCalls * shape.tokens) *
+                          static_cast<std::int64_t>(state.iterations()));
+}
+BENCHMARK(rotate_one_head)->UseRealTime();
+
+// One decoded token, queries and keys of 32 layers: what a call costs.
+void rotate_one_token(benchmark::State& state) {
+  constexpr std::size_t kLayers = 32;
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  Buffer queries = device.allocate(32 * 128 * 4).value();
+  Buffer keys = device.allocate(8 * 128 * 4).value();
+  for (Buffer* buffer : {&queries, &keys}) buffer->write(std::vector<std::byte>(buffer->size_bytes())).value();
+  const std::vector<RopeTensor> both{
+      RopeTensor::in_place(MutView::token_major(queries, DType::f32, {.tokens = 1, .heads = 32, .dim = 128})),
+      RopeTensor::in_place(MutView::token_major(keys, DType::f32, {.tokens = 1, .heads = 8, .dim = 128}))};
+  const std::vector<std::int64_t> positions{77777};
+  for (auto _ : state) {
+    Encoder encoder = device.encoder();
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      rope(encoder, {.tensors = both, .positions = positions, .rotary = {.pairing = Pairing::halves, .theta = 1e6}});
+    }
+    std::move(encoder).submit().value().wait().value();
+  }
+  state.SetItemsProcessed(static_cast<std::int64_t>(kLayers) * static_cast<std::int64_t>(state.iterations()));
+}
+BENCHMARK(rotate_one_token)->UseRealTime();
 
 BENCHMARK_CAPTURE(rope_copy, f16_warm, DType::f16, Cache::warm)->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(rope_copy, f16_cold, DType::f16, Cache::cold)->Arg(1)->Arg(2)->UseRealTime();
