@@ -27,7 +27,7 @@ int main() {
 
     memory.read(std::as_writable_bytes(std::span(heads))).value();
     double product = 0;
-    for (std::size_t d = 0; d < kDim; ++d) product += double{heads[d]} * double{heads[kDim + d]};
+    for (std::size_t d = 0; d < kDim; ++d) product += static_cast<double>(heads[d] * heads[kDim + d]);
     std::printf("positions %lld and %lld: q.k = %.5f\n", static_cast<long long>(positions[0]),
                 static_cast<long long>(positions[1]), product);
   }

@@ -93,15 +93,15 @@ TEST_F(RopeMigration, RopeNeoxWithAndWithoutFrequencyFactors) {
     auto tensor = make(with_factors ? DType::f32 : DType::bf16);
     Rotary rotary{.pairing = Pairing::halves, .theta = kBase, .turning_pairs = kRopeDim / 2};
     if (with_factors) rotary.factors = factors;
-    expect_as_old(tensor, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary},
-                  [&](std::uint64_t token) {
-                    std::vector<OldPair> pairs;
-                    for (std::uint64_t i = 0; i < kRopeDim / 2; ++i) {
-                      const double angle = at(positions, 0, token) * frequency(i, kDim);
-                      pairs.push_back({i, i + kDim / 2, with_factors ? angle / double{factors[i]} : angle});
-                    }
-                    return pairs;
-                  });
+    expect_as_old(
+        tensor, {.tensors = {&tensor.tensor, 1}, .positions = positions, .rotary = rotary}, [&](std::uint64_t token) {
+          std::vector<OldPair> pairs;
+          for (std::uint64_t i = 0; i < kRopeDim / 2; ++i) {
+            const double angle = at(positions, 0, token) * frequency(i, kDim);
+            pairs.push_back({i, i + kDim / 2, with_factors ? angle / static_cast<double>(factors[i]) : angle});
+          }
+          return pairs;
+        });
   }
 }
 

@@ -104,8 +104,8 @@ inline RotatedHead rotate_by_definition(const Rotary& rotary, std::span<const st
     const std::int64_t position = positions[axis_by_definition(rotary.sections, pair)];
     const Real angle = static_cast<Real>(position) * frequency_by_definition(rotary, rope_dim, pair);
     const auto [first, second] = coordinates_by_definition(rotary, rope_dim, pair);
-    const Real a = head[first];
-    const Real b = head[second];
+    const auto a = static_cast<Real>(head[first]);
+    const auto b = static_cast<Real>(head[second]);
     rotated.values[first] = static_cast<double>(magnitude * (a * std::cos(angle) - b * std::sin(angle)));
     rotated.values[second] = static_cast<double>(magnitude * (a * std::sin(angle) + b * std::cos(angle)));
     const auto length = static_cast<double>(magnitude * std::hypot(a, b));
@@ -145,7 +145,7 @@ inline double rope_bound(DType to, double wanted, double length) {
 }
 
 inline double value_of(std::uint32_t bits, DType dtype) {
-  return double{std::bit_cast<float>(convert_bits(bits, dtype, DType::f32))};
+  return static_cast<double>(std::bit_cast<float>(convert_bits(bits, dtype, DType::f32)));
 }
 
 inline std::uint32_t bits_of(double value, DType dtype) {

@@ -96,7 +96,7 @@ Status check_on(Device& device, const Case& what) {
   const double rounding = what.dtype == DType::f32 ? 0 : what.dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
   for (std::uint64_t i = 0; i < kElements; ++i) {
     const double bound = rounding * std::fabs(wanted[i]) + 1e-5;  // no value is larger than 8
-    const double error = std::fabs(double{(*found)[i]} - wanted[i]);
+    const double error = std::fabs(static_cast<double>((*found)[i]) - wanted[i]);
     if (error <= bound) continue;
     return Error{Errc::internal,
                  fmt::format("rope of {}{} is off by {:.3} on {}, more than {:.3}", info(what.dtype).name,

@@ -53,7 +53,7 @@ Status check_factors(std::span<const float> factors, std::uint64_t pairs) {
                         pairs);
   }
   for (std::size_t p = 0; p < factors.size(); ++p) {
-    const Status status = check_scale({kRopeName, {"rotary.factors", p}}, double{factors[p]});
+    const Status status = check_scale({kRopeName, {"rotary.factors", p}}, static_cast<double>(factors[p]));
     if (!status) return status;
   }
   return {};
@@ -176,7 +176,7 @@ std::vector<double> frequencies_of_axes(const Rotary& rotary, std::uint64_t rope
   frequencies.reserve(exponents.size());
   for (std::size_t p = 0; p < exponents.size(); ++p) {
     const double power = -2 * static_cast<double>(exponents[p].index) / exponents[p].denominator;
-    const double factor = rotary.factors.empty() ? 1 : double{rotary.factors[p]};
+    const double factor = rotary.factors.empty() ? 1 : static_cast<double>(rotary.factors[p]);
     frequencies.push_back(std::exp(power * log_theta) / factor / rotary.interpolation);
   }
   const std::size_t turning = std::min(rotary.turning_pairs.value_or(axes.size()), std::uint64_t{axes.size()});
