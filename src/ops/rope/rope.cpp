@@ -62,18 +62,22 @@ bool same_place(const View& from, const MutView& to) {
          from.token_stride == to.token_stride && from.head_stride == to.head_stride && from.dim_stride == to.dim_stride;
 }
 
-Status check_apart(const core::Argument& read, const runtime::Bindable& from, const runtime::Bindable& to) {
-  if (!from.touched.overlaps(to.touched)) return {};
+// What is read may not change meanwhile.
+struct Read {
+  core::Argument argument;
+  const Buffer& buffer;
+  runtime::Bindable bound;
+};
+
+Status check_apart(const Read& read, const Buffer& target, const runtime::Bindable& to) {
+  const core::ByteRange& from = read.bound.touched;
+  if (read.buffer.state() != target.state() || !from.overlaps(to.touched)) return {};
   return core::refuse(
-      {kRopeName, read}, fmt::format("in bytes {} to {} of the target's buffer", from.touched.begin, from.touched.end),
+      {kRopeName, read.argument}, fmt::format("in bytes {} to {} of the target's buffer", from.begin, from.end),
       "bytes outside the target's {} to {}, or exactly the target's place", to.touched.begin, to.touched.end);
 }
 
-Result<std::optional<runtime::Bindable>> check_norm(const Rope& call, std::size_t index,
-                                                    const runtime::Target& target) {
-  const RopeTensor& tensor = call.tensors[index];
-  if (!tensor.norm) return std::optional<runtime::Bindable>();
-  const HeadNorm& norm = *tensor.norm;
+Status check_norm(const HeadNorm& norm, std::size_t index) {
   // Smaller ones are zero on devices without denormals, and zero makes a NaN of an empty head.
   const auto epsilon = static_cast<float>(double{norm.epsilon});
   if (!std::isfinite(epsilon) || epsilon < std::numeric_limits<float>::min()) {
@@ -82,40 +86,46 @@ Result<std::optional<runtime::Bindable>> check_norm(const Rope& call, std::size_
   if (!std::isfinite(static_cast<float>(norm.weight_offset))) {
     return core::refuse(refusal(index, "norm", "weight_offset"), norm.weight_offset, "a finite number");
   }
-  if (!norm.weight) return std::optional<runtime::Bindable>();
-  const Shape& shape = norm.weight->shape;
+  return {};
+}
+
+Result<runtime::Bindable> check_weight(const View& weight, const Shape& heads, std::size_t index,
+                                       const runtime::Target& target) {
+  const Shape& shape = weight.shape;
   if (shape.tokens != 1) return core::refuse(refusal(index, "norm", "weight.shape.tokens"), shape.tokens, "1");
-  if (shape.heads != 1 && shape.heads != tensor.from.shape.heads) {
-    return core::refuse(refusal(index, "norm", "weight.shape.heads"), shape.heads, "1 or {}", tensor.from.shape.heads);
+  if (shape.heads != 1 && shape.heads != heads.heads) {
+    return core::refuse(refusal(index, "norm", "weight.shape.heads"), shape.heads, "1 or {}", heads.heads);
   }
   const Status same_dim = core::check_equal(refusal(index, "norm", "weight.shape.dim"), shape.dim,
-                                            {tensor.from.shape.dim, of_tensor(index, "from", "shape.dim")});
+                                            {heads.dim, of_tensor(index, "from", "shape.dim")});
   if (!same_dim) return same_dim.error();
-  auto weight = runtime::check_view(target, refusal(index, "norm", "weight"), *norm.weight);
-  if (!weight) return weight.error();
-  return std::optional(*weight);
+  return runtime::check_view(target, refusal(index, "norm", "weight"), weight);
 }
 
 Result<RopePlan::Tensor> check_tensor(const Rope& call, std::size_t index, const runtime::Target& target) {
-  if (Status status = core::first_error({check_shapes(call, index), check_dim(call, index)}); !status) {
+  const RopeTensor& tensor = call.tensors[index];
+  if (Status status = core::first_error({check_shapes(call, index), check_dim(call, index),
+                                         tensor.norm ? check_norm(*tensor.norm, index) : Status()});
+      !status) {
     return status.error();
   }
-  const RopeTensor& tensor = call.tensors[index];
   auto from = runtime::check_view(target, refusal(index, "from"), tensor.from);
   if (!from) return from.error();
   auto to = runtime::check_view(target, refusal(index, "to"), tensor.to);
   if (!to) return to.error();
-  auto weight = check_norm(call, index, target);
-  if (!weight) return weight.error();
-
-  const RopePlan::Tensor checked{*from, *to, *weight, same_place(tensor.from, tensor.to)};
-  const Buffer& target_buffer = tensor.to.buffer;
-  if (!checked.in_place && tensor.from.buffer.state() == target_buffer.state()) {
-    if (Status status = check_apart(of_tensor(index, "from"), *from, *to); !status) return status.error();
-  }
-  if (checked.weight && tensor.norm->weight->buffer.state() == target_buffer.state()) {
-    const Status status = check_apart(of_tensor(index, "norm", "weight"), *checked.weight, *to);
+  RopePlan::Tensor checked{*from, *to, {}, same_place(tensor.from, tensor.to)};
+  if (!checked.in_place) {
+    const Status status = check_apart({of_tensor(index, "from"), tensor.from.buffer, *from}, tensor.to.buffer, *to);
     if (!status) return status.error();
+  }
+  if (tensor.norm && tensor.norm->weight) {
+    const View& view = *tensor.norm->weight;
+    auto weight = check_weight(view, tensor.from.shape, index, target);
+    if (!weight) return weight.error();
+    const Status status =
+        check_apart({of_tensor(index, "norm", "weight"), view.buffer, *weight}, tensor.to.buffer, *to);
+    if (!status) return status.error();
+    checked.weight = *weight;
   }
   return checked;
 }
@@ -188,8 +198,8 @@ RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, 
   if (tensor.norm) {
     params.epsilon = static_cast<float>(double{tensor.norm->epsilon});
     params.weight_offset = static_cast<float>(tensor.norm->weight_offset);
+    if (tensor.norm->weight && bound.weight) params.weight = runtime::strides_of(*tensor.norm->weight, *bound.weight);
   }
-  if (bound.weight) params.weight = runtime::strides_of(*tensor.norm->weight, *bound.weight);
 
   // Units that turn, and pairs of neighbours that only move.
   const std::uint64_t units =
@@ -227,7 +237,8 @@ void rope(Encoder& encoder, const Rope& call) {
       if (!ops::has_elements(tensor)) continue;
       const ops::RopePlan::Tensor& bound = plan->tensors[index];
       const ops::RopeLaunch launch = ops::choose_rope(tensor, bound, plan->pairs);
-      const auto weight = bound.weight ? runtime::bind(tensor.norm->weight->buffer, *bound.weight) : *pairs;
+      const bool weighted = tensor.norm && tensor.norm->weight && bound.weight;
+      const auto weight = weighted ? runtime::bind(tensor.norm->weight->buffer, *bound.weight) : *pairs;
       recorder.dispatch({ops::kRope, launch.constants, launch.work}, launch.params,
                         {runtime::bind(tensor.from.buffer, bound.from), runtime::bind(tensor.to.buffer, bound.to),
                          *positions, *pairs, weight});

@@ -25,23 +25,20 @@ Status check_scale(const core::Refusal& refusal, double found) {
   return core::refuse(refusal, found, "a finite number above 0");
 }
 
-Status check_yarn(const Rotary& rotary) {
-  const Yarn& yarn = *rotary.yarn;
-  const Status scales =
-      core::first_error({check_scale(of("rotary.yarn.beta_fast"), yarn.beta_fast),
-                         check_scale(of("rotary.yarn.beta_slow"), yarn.beta_slow),
-                         core::check_positive(of("rotary.yarn.original_context"), yarn.original_context),
-                         check_known("rotary.yarn.ramp", yarn.ramp, YarnRamp::exact)});
+Status check_yarn(const Yarn& yarn, double theta) {
+  Status scales = core::first_error({check_scale(of("rotary.yarn.beta_fast"), yarn.beta_fast),
+                                     check_scale(of("rotary.yarn.beta_slow"), yarn.beta_slow),
+                                     core::check_positive(of("rotary.yarn.original_context"), yarn.original_context),
+                                     check_known("rotary.yarn.ramp", yarn.ramp, YarnRamp::exact)});
   if (!scales) return scales;
   if (yarn.beta_fast < yarn.beta_slow) {
     return core::refuse(of("rotary.yarn.beta_fast"), yarn.beta_fast, "at least beta_slow, {}", yarn.beta_slow);
   }
-  if (!(yarn.extrapolation >= 0 && yarn.extrapolation <= 1)) {
+  if (std::isnan(yarn.extrapolation) || yarn.extrapolation < 0 || yarn.extrapolation > 1) {
     return core::refuse(of("rotary.yarn.extrapolation"), yarn.extrapolation, "a number from 0 to 1");
   }
-  if (rotary.theta <= 1) {
-    return core::refuse(of("rotary.theta"), double{rotary.theta},
-                        "more than 1, since YaRN asks when a pair turns once");
+  if (theta <= 1) {
+    return core::refuse(of("rotary.theta"), theta, "more than 1, since YaRN asks when a pair turns once");
   }
   return {};
 }
@@ -61,7 +58,7 @@ Status check_factors(std::span<const float> factors, std::uint64_t pairs) {
 
 Status check_sections(const Rotary& rotary, std::uint64_t pairs) {
   const RopeSections& sections = rotary.sections;
-  const Status known =
+  Status known =
       core::first_error({check_known("rotary.sections.order", sections.order, SectionOrder::interleaved),
                          check_known("rotary.sections.frequencies", sections.frequencies, SectionFrequencies::own)});
   if (!known || sections.pairs.empty()) return known;
@@ -202,16 +199,17 @@ double magnitude_of(const Rotary& rotary) {
 }
 
 Status check_rotary(const Rotary& rotary, std::uint64_t pairs) {
-  const Status plain = core::first_error(
-      {check_known<Pairing>("rotary.pairing", rotary.pairing, Pairing::section_halves),
-       check_scale(of("rotary.theta"), rotary.theta), check_scale(of("rotary.interpolation"), rotary.interpolation),
-       check_scale(of("rotary.magnitude"), rotary.magnitude.value_or(1)),
-       core::check_positive(of("rotary.exponent_dim"), rotary.exponent_dim.value_or(1)),
-       check_factors(rotary.factors, pairs), check_sections(rotary, pairs)});
-  if (plain && rotary.turning_pairs.value_or(0) > pairs) {
-    return core::refuse(of("rotary.turning_pairs"), *rotary.turning_pairs, "at most {}, half of rope_dim", pairs);
+  Status plain = core::first_error({check_known<Pairing>("rotary.pairing", rotary.pairing, Pairing::section_halves),
+                                    check_scale(of("rotary.theta"), rotary.theta),
+                                    check_scale(of("rotary.interpolation"), rotary.interpolation),
+                                    check_scale(of("rotary.magnitude"), rotary.magnitude.value_or(1)),
+                                    core::check_positive(of("rotary.exponent_dim"), rotary.exponent_dim.value_or(1)),
+                                    check_factors(rotary.factors, pairs), check_sections(rotary, pairs)});
+  if (!plain) return plain;
+  if (const std::uint64_t turning = rotary.turning_pairs.value_or(0); turning > pairs) {
+    return core::refuse(of("rotary.turning_pairs"), turning, "at most {}, half of rope_dim", pairs);
   }
-  return plain && rotary.yarn ? check_yarn(rotary) : plain;
+  return rotary.yarn ? check_yarn(*rotary.yarn, rotary.theta) : Status();
 }
 
 // The coordinates of each pair, and what one invocation may turn at a time.
