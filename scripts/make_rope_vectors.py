@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Makes the test vectors of `rope` with the models' own code, as transformers ships it.
 
-    python3 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.22.2
+    python3.11 -m venv venv && venv/bin/pip install torch==2.15.0 transformers==5.22.2 numpy==2.4.6
     venv/bin/python scripts/make_rope_vectors.py src/ops/rope/vectors
 
-Each file holds one case: what was asked for in Rota's words ("rotary", "norm"), the positions, the input, and what the
-model's code made of it in f32. The llama3 factors are computed here from the rule in Meta's reference code, in f64, as
-GGUF files carry them; everything else that is expected comes from transformers.
+Each file holds one case: what is asked for in Rota's words ("rotary", "norm"), the positions, the input, and what the
+model's code makes of it in f32. Only the llama3 factors are computed here, in f64 by the rule in Meta's reference code,
+because GGUF files carry them so.
 """
 
 import importlib
@@ -21,9 +21,21 @@ from transformers import (
     Gemma3TextConfig, Gemma4TextConfig, Gemma4VisionConfig, Glm4Config, GptOssConfig, GPTNeoXConfig, LlamaConfig,
     Phi3Config, Qwen2VLTextConfig, Qwen2VLVisionConfig, Qwen3Config, Qwen3VLTextConfig,
 )
+from transformers.models.glm4v.configuration_glm4v import Glm4vTextConfig
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 
 TOKENS = 4
+WITHIN_CONTEXT = [0, 1, 77, 4095]
+BEYOND_CONTEXT = [3, 4096, 30000, 131071]
+TIME_HEIGHT_WIDTH = [[5, 5, 9, 40], [5, 17, 2, 300], [5, 3, 31, 7]]
+HEIGHT_WIDTH = [[0, 3, 17, 40], [0, 29, 5, 63]]
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
 
 
 def model(name):
@@ -36,214 +48,291 @@ def made_input(dim):
     return ((index * 7919 + index * index * 31) % 129 - 64).to(torch.float32).reshape(TOKENS, dim) / 16
 
 
-def halves(module, embedding, x, position_ids):
-    cos, sin = embedding(x[None], position_ids)
-    q, _ = module.apply_rotary_pos_emb(x[None, None], x[None, None], cos, sin)
-    return q[0, 0]
+def position_ids(positions):
+    """Text models take [batch][token], multimodal ones [axis][batch][token]."""
+    return torch.tensor(positions) if len(positions) == 1 else torch.tensor(positions)[:, None, :]
 
 
-def text(positions):
-    return torch.tensor([positions])
+def rotate(module, embedding, x, positions):
+    cos, sin = embedding(x[None], position_ids(positions))
+    return module.apply_rotary_pos_emb(x[None, None], x[None, None], cos, sin)[0][0, 0]
 
 
-def grid(positions):
-    """[axis][token] as the multimodal models take it: [axis][batch][token]."""
-    return torch.tensor(positions)[:, None, :]
+def result(source, rotary, positions, x, y, norm=None):
+    return dict(source=source, rotary=rotary, positions=positions, x=x, y=y, norm=norm)
 
 
-def llama3_factors(dim, theta, factor, low, high, context):
+def contiguous(pairs, frequencies="shared"):
+    return dict(pairs=pairs, order="contiguous", frequencies=frequencies)
+
+
+def taking_turns(pairs):
+    return dict(pairs=pairs, order="interleaved", frequencies="shared")
+
+
+def llama_with(dim, positions, rope_parameters, rotary, **config):
+    module = model("llama")
+    x = made_input(dim)
+    config = LlamaConfig(hidden_size=dim, num_attention_heads=1, rope_parameters=rope_parameters, **config)
+    y = rotate(module, module.LlamaRotaryEmbedding(config), x, positions)
+    return result(f"LlamaRotaryEmbedding, {rope_parameters}", dict(pairing="halves", **rotary), positions, x, y)
+
+
+@case
+def llama():
+    return llama_with(64, [WITHIN_CONTEXT], dict(rope_type="default", rope_theta=1e4), dict(theta=1e4))
+
+
+@case
+def linear():
+    return llama_with(64, [WITHIN_CONTEXT], dict(rope_type="linear", rope_theta=1e4, factor=4.0),
+                      dict(theta=1e4, interpolation=4))
+
+
+@case
+def llama3():
+    dim, theta, factor, low, high, context = 128, 5e5, 8.0, 1.0, 4.0, 8192
     factors = []
     for i in range(dim // 2):
         wavelength = 2 * math.pi * theta ** (2 * i / dim)
-        if wavelength < context / high:
-            factors.append(1.0)
-        elif wavelength > context / low:
-            factors.append(factor)
-        else:
-            smooth = (context / wavelength - low) / (high - low)
-            factors.append(1 / ((1 - smooth) / factor + smooth))
-    return factors
+        smooth = min(max((context / wavelength - low) / (high - low), 0), 1)
+        factors.append(1 / ((1 - smooth) / factor + smooth))
+    return llama_with(dim, [BEYOND_CONTEXT],
+                      dict(rope_type="llama3", rope_theta=theta, factor=factor, low_freq_factor=low,
+                           high_freq_factor=high, original_max_position_embeddings=context),
+                      dict(theta=theta, factors=factors), max_position_embeddings=131072)
 
 
-SHORT = [0, 1, 77, 4095]
-LONG = [3, 4096, 30000, 131071]
-GRID3 = [[5, 5, 9, 40], [5, 17, 2, 300], [5, 3, 31, 7]]
-GRID2 = [[0, 3, 17, 40], [0, 29, 5, 63]]
+@case
+def yarn():
+    """As in Qwen2.5."""
+    return llama_with(128, [BEYOND_CONTEXT],
+                      dict(rope_type="yarn", rope_theta=1e6, factor=4.0, original_max_position_embeddings=32768),
+                      dict(theta=1e6, yarn=dict(factor=4, original_context=32768)), max_position_embeddings=131072)
 
 
-def cases():
-    m = model("llama")
-    config = LlamaConfig(hidden_size=64, num_attention_heads=1, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
-    yield dict(name="llama", source="LlamaRotaryEmbedding", dim=64, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e4),
-               run=lambda x: halves(m, m.LlamaRotaryEmbedding(config), x, text(SHORT)))
+@case
+def yarn_deepseek():
+    """DeepSeek's numbers, where mscale and mscale_all_dim cancel, with other betas than usual."""
+    return llama_with(64, [BEYOND_CONTEXT],
+                      dict(rope_type="yarn", rope_theta=1e4, factor=40.0, original_max_position_embeddings=4096,
+                           beta_fast=24, beta_slow=2, mscale=1.0, mscale_all_dim=1.0),
+                      dict(theta=1e4, magnitude=1,
+                           yarn=dict(factor=40, original_context=4096, beta_fast=24, beta_slow=2)),
+                      max_position_embeddings=163840)
 
-    scaling = dict(rope_type="llama3", rope_theta=5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                   original_max_position_embeddings=8192)
-    llama3 = LlamaConfig(hidden_size=128, num_attention_heads=1, max_position_embeddings=131072, rope_parameters=scaling)
-    yield dict(name="llama3", source="LlamaRotaryEmbedding, llama3", dim=128, positions=[LONG],
-               rotary=dict(pairing="halves", theta=5e5, factors=llama3_factors(128, 5e5, 8, 1, 4, 8192)),
-               run=lambda x: halves(m, m.LlamaRotaryEmbedding(llama3), x, text(LONG)))
 
-    linear = LlamaConfig(hidden_size=64, num_attention_heads=1,
-                         rope_parameters=dict(rope_type="linear", rope_theta=1e4, factor=4.0))
-    yield dict(name="linear", source="LlamaRotaryEmbedding, linear", dim=64, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e4, interpolation=4),
-               run=lambda x: halves(m, m.LlamaRotaryEmbedding(linear), x, text(SHORT)))
-
-    yarn = LlamaConfig(hidden_size=128, num_attention_heads=1, max_position_embeddings=131072, rope_parameters=dict(
-        rope_type="yarn", rope_theta=1e6, factor=4.0, original_max_position_embeddings=32768))
-    yield dict(name="yarn", source="LlamaRotaryEmbedding, yarn as in Qwen2.5", dim=128, positions=[LONG],
-               rotary=dict(pairing="halves", theta=1e6, interpolation=4, yarn=dict(original_context=32768)),
-               run=lambda x: halves(m, m.LlamaRotaryEmbedding(yarn), x, text(LONG)))
-
-    o = model("gpt_oss")
-    oss = GptOssConfig(head_dim=64, max_position_embeddings=131072, rope_parameters=dict(
+@case
+def gpt_oss():
+    """YaRN whose ramp is not rounded to pairs."""
+    module = model("gpt_oss")
+    config = GptOssConfig(head_dim=64, max_position_embeddings=131072, rope_parameters=dict(
         rope_type="yarn", rope_theta=150000.0, factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
         original_max_position_embeddings=4096))
-    def run_oss(x):
-        cos, sin = o.GptOssRotaryEmbedding(oss)(x[None], text(LONG))
-        return o.apply_rotary_pos_emb(x[None, None], x[None, None], cos, sin)[0][0, 0]
-    yield dict(name="gpt_oss", source="GptOssRotaryEmbedding, yarn without rounding", dim=64, positions=[LONG],
-               rotary=dict(pairing="halves", theta=150000.0, interpolation=32,
-                           yarn=dict(original_context=4096, ramp="exact")), run=run_oss)
+    x = made_input(64)
+    y = rotate(module, module.GptOssRotaryEmbedding(config), x, [BEYOND_CONTEXT])
+    return result("GptOssRotaryEmbedding",
+                  dict(pairing="halves", theta=150000.0, yarn=dict(factor=32, original_context=4096, ramp="exact")),
+                  [BEYOND_CONTEXT], x, y)
 
-    n = model("gpt_neox")
-    neox = GPTNeoXConfig(hidden_size=96, num_attention_heads=1, rope_parameters=dict(
+
+def phi3_with(positions, factors):
+    module = model("phi3")
+    config = Phi3Config(hidden_size=64, num_attention_heads=1, max_position_embeddings=131072,
+                        original_max_position_embeddings=4096, rope_parameters=dict(
+                            rope_type="longrope", rope_theta=1e4, partial_rotary_factor=0.75, factor=32.0,
+                            short_factor=[1.0 + 0.05 * i for i in range(24)],
+                            long_factor=[1.0 + 2.5 * i for i in range(24)], original_max_position_embeddings=4096))
+    x = made_input(64)
+    embedding = module.Phi3RotaryEmbedding(config)
+    y = rotate(module, embedding, x, [positions])
+    return result("Phi3RotaryEmbedding, longrope",
+                  dict(pairing="halves", theta=1e4, rope_dim=48, factors=config.rope_parameters[factors],
+                       magnitude=embedding.attention_scaling), [positions], x, y)
+
+
+@case
+def phi3_short():
+    return phi3_with(WITHIN_CONTEXT, "short_factor")
+
+
+@case
+def phi3_long():
+    return phi3_with(BEYOND_CONTEXT, "long_factor")
+
+
+@case
+def gpt_neox():
+    """A quarter of the head."""
+    module = model("gpt_neox")
+    config = GPTNeoXConfig(hidden_size=96, num_attention_heads=1, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.25))
-    yield dict(name="gpt_neox", source="GPTNeoXRotaryEmbedding, a quarter of the head", dim=96, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e4, rope_dim=24),
-               run=lambda x: halves(n, n.GPTNeoXRotaryEmbedding(neox), x, text(SHORT)))
+    x = made_input(96)
+    y = rotate(module, module.GPTNeoXRotaryEmbedding(config), x, [WITHIN_CONTEXT])
+    return result("GPTNeoXRotaryEmbedding", dict(pairing="halves", theta=1e4, rope_dim=24), [WITHIN_CONTEXT], x, y)
 
-    j = model("gptj")
-    def run_gptj(x):
-        table = j.create_sinusoidal_positions(4096, 16)[torch.tensor(SHORT)]
-        sin, cos = torch.split(table[None], 8, dim=-1)
-        turned = j.apply_rotary_pos_emb(x[None, :, None, :16], sin, cos)
-        return torch.cat([turned[0, :, 0], x[:, 16:]], dim=-1)
-    yield dict(name="gptj", source="gptj apply_rotary_pos_emb, rotary_dim 16", dim=40, positions=[SHORT],
-               rotary=dict(pairing="interleaved", theta=1e4, rope_dim=16), run=run_gptj)
 
-    g = model("glm4")
-    glm = Glm4Config(hidden_size=64, num_attention_heads=1, head_dim=64, rope_parameters=dict(
+@case
+def gptj():
+    """16 of 40 coordinates, side by side."""
+    module = model("gptj")
+    x = made_input(40)
+    table = module.create_sinusoidal_positions(4096, 16)[torch.tensor(WITHIN_CONTEXT)]
+    sin, cos = torch.split(table[None], 8, dim=-1)
+    turned = module.apply_rotary_pos_emb(x[None, :, None, :16], sin, cos)
+    y = torch.cat([turned[0, :, 0], x[:, 16:]], dim=-1)
+    return result("gptj apply_rotary_pos_emb", dict(pairing="interleaved", theta=1e4, rope_dim=16), [WITHIN_CONTEXT], x, y)
+
+
+@case
+def glm4():
+    """Half of the head, side by side."""
+    module = model("glm4")
+    config = Glm4Config(hidden_size=64, num_attention_heads=1, head_dim=64, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
-    yield dict(name="glm4", source="Glm4RotaryEmbedding, half of the head", dim=64, positions=[SHORT],
-               rotary=dict(pairing="interleaved", theta=1e4, rope_dim=32),
-               run=lambda x: halves(g, g.Glm4RotaryEmbedding(glm), x, text(SHORT)))
+    x = made_input(64)
+    y = rotate(module, module.Glm4RotaryEmbedding(config), x, [WITHIN_CONTEXT])
+    return result("Glm4RotaryEmbedding", dict(pairing="interleaved", theta=1e4, rope_dim=32), [WITHIN_CONTEXT], x, y)
 
-    p = model("phi3")
-    short_factor = [1.0 + 0.05 * i for i in range(24)]
-    phi = Phi3Config(hidden_size=64, num_attention_heads=1, max_position_embeddings=131072,
-                     original_max_position_embeddings=4096, rope_parameters=dict(
-                         rope_type="longrope", rope_theta=1e4, partial_rotary_factor=0.75, short_factor=short_factor,
-                         long_factor=[1.0 + 2.5 * i for i in range(24)], original_max_position_embeddings=4096))
-    def run_phi(x):
-        embedding = p.Phi3RotaryEmbedding(phi)
-        cos, sin = embedding(x[None], text(SHORT))
-        return p.apply_rotary_pos_emb(x[None, None], x[None, None], cos, sin)[0][0, 0]
-    yield dict(name="phi3", source="Phi3RotaryEmbedding, longrope within the original context", dim=64, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e4, rope_dim=48, factors=short_factor,
-                           magnitude=math.sqrt(1 + math.log(32) / math.log(4096))), run=run_phi)
 
-    v = model("qwen2_vl")
-    mrope = Qwen2VLTextConfig(hidden_size=128, num_attention_heads=1, rope_parameters=dict(
+@case
+def glm4v():
+    """mrope over coordinates side by side."""
+    module = model("glm4v")
+    config = Glm4vTextConfig(hidden_size=64, num_attention_heads=1, rope_parameters=dict(
+        rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[4, 6, 6]))
+    x = made_input(64)
+    y = rotate(module, module.Glm4vTextRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
+    return result("Glm4vTextRotaryEmbedding",
+                  dict(pairing="interleaved", theta=1e4, rope_dim=32, sections=contiguous([4, 6, 6])),
+                  TIME_HEIGHT_WIDTH, x, y)
+
+
+@case
+def qwen2_vl():
+    module = model("qwen2_vl")
+    config = Qwen2VLTextConfig(hidden_size=128, num_attention_heads=1, rope_parameters=dict(
         rope_type="default", rope_theta=1e6, mrope_section=[16, 24, 24]))
-    yield dict(name="qwen2_vl", source="Qwen2VLRotaryEmbedding, mrope", dim=128, positions=GRID3,
-               rotary=dict(pairing="halves", theta=1e6, sections=dict(pairs=[16, 24, 24])),
-               run=lambda x: halves(v, v.Qwen2VLRotaryEmbedding(mrope), x, grid(GRID3)))
+    x = made_input(128)
+    y = rotate(module, module.Qwen2VLRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
+    return result("Qwen2VLRotaryEmbedding", dict(pairing="halves", theta=1e6, sections=contiguous([16, 24, 24])),
+                  TIME_HEIGHT_WIDTH, x, y)
 
-    w = model("qwen3_vl")
-    imrope = Qwen3VLTextConfig(hidden_size=128, num_attention_heads=1, head_dim=128, rope_parameters=dict(
+
+@case
+def qwen3_vl():
+    module = model("qwen3_vl")
+    config = Qwen3VLTextConfig(hidden_size=128, num_attention_heads=1, head_dim=128, rope_parameters=dict(
         rope_type="default", rope_theta=5e6, mrope_section=[24, 20, 20]))
-    yield dict(name="qwen3_vl", source="Qwen3VLTextRotaryEmbedding, interleaved mrope", dim=128, positions=GRID3,
-               rotary=dict(pairing="halves", theta=5e6, sections=dict(pairs=[24, 20, 20], order="interleaved")),
-               run=lambda x: halves(w, w.Qwen3VLTextRotaryEmbedding(imrope), x, grid(GRID3)))
+    x = made_input(128)
+    y = rotate(module, module.Qwen3VLTextRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
+    return result("Qwen3VLTextRotaryEmbedding", dict(pairing="halves", theta=5e6, sections=taking_turns([24, 20, 20])),
+                  TIME_HEIGHT_WIDTH, x, y)
 
-    f = model("qwen3_5")
-    partial = Qwen3_5TextConfig(hidden_size=256, num_attention_heads=1, head_dim=256, rope_parameters=dict(
+
+@case
+def qwen3_5():
+    """A quarter of the head."""
+    module = model("qwen3_5")
+    config = Qwen3_5TextConfig(hidden_size=256, num_attention_heads=1, head_dim=256, rope_parameters=dict(
         rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10]))
-    yield dict(name="qwen3_5", source="Qwen3_5TextRotaryEmbedding, a quarter of the head, interleaved mrope", dim=256,
-               positions=GRID3, rotary=dict(pairing="halves", theta=1e7, rope_dim=64,
-                                            sections=dict(pairs=[11, 11, 10], order="interleaved")),
-               run=lambda x: halves(f, f.Qwen3_5TextRotaryEmbedding(partial), x, grid(GRID3)))
+    x = made_input(256)
+    y = rotate(module, module.Qwen3_5TextRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
+    return result("Qwen3_5TextRotaryEmbedding",
+                  dict(pairing="halves", theta=1e7, rope_dim=64, sections=taking_turns([11, 11, 10])),
+                  TIME_HEIGHT_WIDTH, x, y)
 
-    vision = Qwen2VLVisionConfig(embed_dim=80, num_heads=1)
-    def run_vision(x):
-        embedding = v.Qwen2VLVisionRotaryEmbedding(vision)
-        cos, sin = embedding(x, torch.tensor(GRID2).T)
-        return v.apply_rotary_pos_emb_vision(x[:, None], x[:, None], cos, sin)[0][:, 0]
-    yield dict(name="qwen2_vl_vision", source="Qwen2VLVisionRotaryEmbedding", dim=80, positions=GRID2,
-               rotary=dict(pairing="halves", theta=1e4, sections=dict(pairs=[20, 20], frequencies="own")),
-               run=run_vision)
 
-    a = model("gemma4")
-    gemma_vision = Gemma4VisionConfig(hidden_size=64, num_attention_heads=1, head_dim=64, rope_parameters=dict(
+@case
+def qwen2_vl_vision():
+    module = model("qwen2_vl")
+    x = made_input(80)
+    cos, sin = module.Qwen2VLVisionRotaryEmbedding(Qwen2VLVisionConfig(embed_dim=80, num_heads=1))(
+        x, torch.tensor(HEIGHT_WIDTH).T)
+    y = module.apply_rotary_pos_emb_vision(x[:, None], x[:, None], cos, sin)[0][:, 0]
+    return result("Qwen2VLVisionRotaryEmbedding",
+                  dict(pairing="halves", theta=1e4, sections=contiguous([20, 20], "own")), HEIGHT_WIDTH, x, y)
+
+
+@case
+def gemma4_vision():
+    module = model("gemma4")
+    config = Gemma4VisionConfig(hidden_size=64, num_attention_heads=1, head_dim=64, rope_parameters=dict(
         rope_type="axial", rope_theta=100.0))
-    def run_gemma_vision(x):
-        ids = torch.tensor(GRID2).T[None]
-        cos, sin = a.Gemma4VisionRotaryEmbedding(gemma_vision)(x[None], ids)
-        return a.apply_multidimensional_rope(x[None, :, None], cos, sin, ids)[0, :, 0]
-    yield dict(name="gemma4_vision", source="Gemma4VisionRotaryEmbedding, apply_multidimensional_rope", dim=64,
-               positions=GRID2, rotary=dict(pairing="section_halves", theta=100.0,
-                                            sections=dict(pairs=[16, 16], frequencies="own")), run=run_gemma_vision)
+    x = made_input(64)
+    ids = torch.tensor(HEIGHT_WIDTH).T[None]
+    cos, sin = module.Gemma4VisionRotaryEmbedding(config)(x[None], ids)
+    y = module.apply_multidimensional_rope(x[None, :, None], cos, sin, ids)[0, :, 0]
+    return result("Gemma4VisionRotaryEmbedding, apply_multidimensional_rope",
+                  dict(pairing="section_halves", theta=100.0, sections=contiguous([16, 16], "own")), HEIGHT_WIDTH, x, y)
 
-    gemma_text = Gemma4TextConfig(hidden_size=64, num_attention_heads=1, head_dim=64, global_head_dim=128,
-                                  layer_types=["sliding_attention", "full_attention"], num_hidden_layers=2,
-                                  rope_parameters=dict(
-                                      sliding_attention=dict(rope_type="default", rope_theta=1e4),
-                                      full_attention=dict(rope_type="proportional", rope_theta=1e6,
-                                                          partial_rotary_factor=0.25)))
-    def run_gemma_text(x):
-        cos, sin = a.Gemma4TextRotaryEmbedding(gemma_text)(x[None], text(SHORT), "full_attention")
-        return a.apply_rotary_pos_emb(x[None, None], cos, sin)[0, 0]
-    yield dict(name="gemma4_proportional", source="Gemma4TextRotaryEmbedding, full_attention", dim=128, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e6, turning_pairs=16), run=run_gemma_text)
 
-    q = model("qwen3")
-    qwen = Qwen3Config(hidden_size=64, num_attention_heads=1, head_dim=64,
-                       rope_parameters=dict(rope_type="default", rope_theta=1e6))
-    weight = made_input(64)[1] / 4
-    def run_qwen3(x):
-        norm = q.Qwen3RMSNorm(64, eps=1e-6)
-        with torch.no_grad():
-            norm.weight.copy_(weight)
-            return halves(q, q.Qwen3RotaryEmbedding(qwen), norm(x), text(SHORT))
-    yield dict(name="qwen3_norm", source="Qwen3RMSNorm, Qwen3RotaryEmbedding", dim=64, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e6), norm=dict(epsilon=1e-6, weight=weight.tolist()), run=run_qwen3)
+@case
+def gemma4_proportional():
+    module = model("gemma4")
+    config = Gemma4TextConfig(
+        hidden_size=64, num_attention_heads=1, head_dim=64, global_head_dim=128, num_hidden_layers=2,
+        layer_types=["sliding_attention", "full_attention"], rope_parameters=dict(
+            sliding_attention=dict(rope_type="default", rope_theta=1e4),
+            full_attention=dict(rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.25)))
+    x = made_input(128)
+    cos, sin = module.Gemma4TextRotaryEmbedding(config)(x[None], position_ids([WITHIN_CONTEXT]), "full_attention")
+    y = module.apply_rotary_pos_emb(x[None, None], cos, sin)[0, 0]
+    return result("Gemma4TextRotaryEmbedding, full_attention", dict(pairing="halves", theta=1e6, turning_pairs=16),
+                  [WITHIN_CONTEXT], x, y)
 
-    e = model("gemma3")
-    gemma3 = Gemma3TextConfig(hidden_size=64, num_attention_heads=1, head_dim=64, num_hidden_layers=1,
-                              layer_types=["full_attention"],
-                              rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0)))
-    def run_gemma3(x):
-        norm = e.Gemma3RMSNorm(64, eps=1e-6)
-        with torch.no_grad():
-            norm.weight.copy_(weight)
-            cos, sin = e.Gemma3RotaryEmbedding(gemma3)(x[None], text(SHORT), "full_attention")
-            return e.apply_rotary_pos_emb(norm(x)[None, None], norm(x)[None, None], cos, sin)[0][0, 0]
-    yield dict(name="gemma3_norm", source="Gemma3RMSNorm, Gemma3RotaryEmbedding", dim=64, positions=[SHORT],
-               rotary=dict(pairing="halves", theta=1e6, interpolation=8),
-               norm=dict(epsilon=1e-6, weight=weight.tolist(), weight_offset=1), run=run_gemma3)
+
+def normed(norm, weight, x):
+    norm.weight.copy_(weight)
+    return norm(x)
+
+
+@case
+def qwen3_norm():
+    module = model("qwen3")
+    config = Qwen3Config(hidden_size=64, num_attention_heads=1, head_dim=64,
+                         rope_parameters=dict(rope_type="default", rope_theta=1e6))
+    x = made_input(64)
+    weight = x[1] / 4
+    heads = normed(module.Qwen3RMSNorm(64, eps=1e-6), weight, x)
+    y = rotate(module, module.Qwen3RotaryEmbedding(config), heads, [WITHIN_CONTEXT])
+    return result("Qwen3RMSNorm, Qwen3RotaryEmbedding", dict(pairing="halves", theta=1e6), [WITHIN_CONTEXT], x, y,
+                  norm=dict(epsilon=1e-6, weight=weight.tolist()))
+
+
+@case
+def gemma3_norm():
+    module = model("gemma3")
+    config = Gemma3TextConfig(
+        hidden_size=64, num_attention_heads=1, head_dim=64, num_hidden_layers=1, layer_types=["full_attention"],
+        rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=1e6, factor=8.0)))
+    x = made_input(64)
+    weight = x[1] / 4
+    heads = normed(module.Gemma3RMSNorm(64, eps=1e-6), weight, x)
+    cos, sin = module.Gemma3RotaryEmbedding(config)(x[None], position_ids([WITHIN_CONTEXT]), "full_attention")
+    y = module.apply_rotary_pos_emb(heads[None, None], heads[None, None], cos, sin)[0][0, 0]
+    return result("Gemma3RMSNorm, Gemma3RotaryEmbedding", dict(pairing="halves", theta=1e6, interpolation=8),
+                  [WITHIN_CONTEXT], x, y, norm=dict(epsilon=1e-6, weight=weight.tolist(), weight_offset=1))
+
+
+def write(path, made):
+    assert made["y"].shape == made["x"].shape and made["y"].dtype == torch.float32
+    document = dict(made_by=f"scripts/make_rope_vectors.py, transformers {transformers.__version__}, "
+                            f"torch {torch.__version__.split('+')[0]}", **made)
+    document["x"] = made["x"].tolist()
+    document["y"] = [[float(f"{value:.9g}") for value in row] for row in made["y"].tolist()]
+    if document["norm"] is None:
+        del document["norm"]
+    path.write_text(json.dumps(document).replace("], [", "],\n[").replace(', "', ',\n"') + "\n")
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for case in cases():
-        x = made_input(case["dim"])
-        with torch.no_grad():
-            y = case["run"](x.clone())
-        assert y.shape == x.shape and y.dtype == torch.float32
-        document = dict(
-            made_by=f"scripts/make_rope_vectors.py with transformers {transformers.__version__}, torch "
-                    f"{torch.__version__.split('+')[0]}",
-            source=case["source"], rotary=case["rotary"], positions=case["positions"], x=x.tolist(),
-            y=[[float(f"{value:.9g}") for value in row] for row in y.tolist()])
-        if "norm" in case:
-            document["norm"] = case["norm"]
-        lines = json.dumps(document, indent=None).replace('], [', '],\n[').replace(', "', ',\n"')
-        (folder / f"{case['name']}.json").write_text(lines + "\n")
-        print(case["name"])
+    with torch.no_grad():
+        for name, make in CASES.items():
+            write(folder / f"{name}.json", make())
+            print(name)
 
 
 if __name__ == "__main__":

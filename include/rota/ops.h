@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "rota/encoder.h"
 #include "rota/export.h"
@@ -47,62 +49,67 @@ enum class SectionFrequencies : std::uint8_t {
 
 // Positions with several axes (time, height, width): which axis turns which pairs.
 struct RopeSections {
-  std::span<const std::uint32_t> pairs = {};  // per axis, 4 at most, rope_dim / 2 together; empty: one axis
-  SectionOrder order = SectionOrder::contiguous;
-  SectionFrequencies frequencies = SectionFrequencies::shared;
+  std::vector<std::uint32_t> pairs;  // per axis, 4 axes at most, rope_dim / 2 together
+  Required<SectionOrder> order;
+  Required<SectionFrequencies> frequencies;
 };
 
-enum class YarnRamp : std::uint8_t { whole_pairs, exact };  // where it begins and ends
+enum class YarnRamp : std::uint8_t {
+  whole_pairs,  // begins and ends at whole pairs: transformers' truncate
+  exact,        // gpt-oss
+};
 
-// Spares fast pairs from interpolation: those that turn more often than beta_fast in the original
-// context keep their frequency, those below beta_slow are interpolated, and between is a ramp.
+// A longer context by dividing slow frequencies: pairs that turn more often than beta_fast in the original
+// context keep theirs, those below beta_slow are divided by `factor`, and between is a ramp.
 struct Yarn {
+  Required<double> factor;
   Required<std::uint64_t> original_context;
   double beta_fast = 32, beta_slow = 1;
-  double extrapolation = 1;  // how much is spared, from 0 to 1
+  double extrapolation = 1;  // how much of the ramp is applied, from 0 to 1
   YarnRamp ramp = YarnRamp::whole_pairs;
 };
 
-// How a model rotates. Pair p turns by position * theta^(-2p / exponent_dim) / factors[p] / interpolation
-// radians. Coordinates beyond rope_dim belong to no pair.
+// How a model rotates: pair p by position * theta^(-2p / exponent_dim) / factors[p] / interpolation radians.
+// docs/rope.md has it for many models.
 struct Rotary {
   Required<Pairing> pairing;
   Required<double> theta;
-  std::optional<std::uint64_t> rope_dim = {};       // coordinates that turn, from the first; else the whole head
-  std::optional<std::uint64_t> turning_pairs = {};  // of them, from the first; else all: Gemma 4's proportional rope
+  std::optional<std::uint64_t> rope_dim = {};       // coordinates in pairs, from the first; else the whole head
+  std::optional<std::uint64_t> turning_pairs = {};  // pairs that turn, from the first; else all
   std::optional<std::uint64_t> exponent_dim = {};   // else rope_dim, or twice the pairs of a section of its own
-  std::span<const float> factors = {};              // one per pair: Llama 3, LongRoPE
-  double interpolation = 1;                         // by which a longer context divides positions
-  std::optional<Yarn> yarn = {};
-  std::optional<double> magnitude = {};  // scales what turns; else 1, or with YaRN 0.1 ln(interpolation) + 1
-  RopeSections sections = {};
+  std::vector<float> factors = {};                  // one per pair: Llama 3, LongRoPE
+  double interpolation = 1;                         // linear scaling
+  std::optional<Yarn> yarn = {};                    // instead of linear scaling
+  std::optional<double> magnitude = {};             // scales all pairs; else 1, or with YaRN 0.1 ln(factor) + 1
+  std::optional<RopeSections> sections = {};        // else one axis
 };
 
 // RMS norm of each head vector: x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset).
 struct HeadNorm {
   Required<double> epsilon;
   std::optional<View> weight = {};  // {1, 1, dim} for all heads, or {1, heads, dim}
-  double weight_offset = 0;         // 1 for Gemma, whose files hold weight - 1
+  double weight_offset = 0;         // 1 for Gemma 3, whose files hold weight - 1
 };
 
 struct RopeTensor {
-  View from;
-  MutView to;  // elsewhere, or exactly where `from` is
+  View from;   // heads of at most 4096
+  MutView to;  // in other bytes than `from` spans, or exactly where it is
   std::optional<HeadNorm> norm = {};
 
-  static RopeTensor in_place(MutView x, std::optional<HeadNorm> norm = {}) {
+  static RopeTensor in_place(const MutView& x, std::optional<HeadNorm> norm = {}) {
     return {.from = x, .to = x, .norm = std::move(norm)};
   }
 };
 
 struct Rope {
-  std::span<const RopeTensor> tensors;      // Q and K, say: the same tokens for each
+  std::span<const RopeTensor> tensors;      // Q and K, say: the same tokens for each; one after the other
   std::span<const std::int64_t> positions;  // [axis][token], from 0 to 2^31 - 1
-  Rotary rotary;
+  const Rotary& rotary;
 };
 
-// Rotates head vectors by their positions, after their norm if asked. Coordinates beyond rope_dim are copied
-// as store() would, or normed. Angles are exact to 1e-8 wherever the position; arithmetic is in f32.
+// Rotates head vectors by their positions, after their norm if asked. Coordinates beyond rope_dim are copied as
+// store() would, or normed. Off by at most 2 last places of `to` and 1e-6 of a pair's length; a norm adds
+// 1e-6 + dim * 2e-9 of it. A sum of squares beyond f32 gives zeros.
 ROTA_API void rope(Encoder& encoder, const Rope& call);
 
 }  // namespace rota

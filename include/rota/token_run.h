@@ -11,9 +11,9 @@ namespace rota {
 template <class T>
 class Required {
  public:
-  // An integer wants an integer: 2.7 slots do not compile.
+  // An integer does not take a fraction: 2.7 slots do not compile.
   template <std::convertible_to<T> Value>
-    requires(std::is_integral_v<Value> == std::is_integral_v<T>)
+    requires(!(std::is_floating_point_v<Value> && std::is_integral_v<T>))
   constexpr Required(Value value) : value_(static_cast<T>(value)) {}
   constexpr operator T() const { return value_; }
 

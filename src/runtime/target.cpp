@@ -58,7 +58,9 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
                         "all of it inside its buffer of {} bytes", size_bytes);
   }
   constexpr std::uint64_t kWordBytes = sizeof(std::uint32_t);
-  const core::ByteRange words{core::round_down(touched->begin, kWordBytes), core::round_up(touched->end, kWordBytes)};
+  const std::uint64_t first_word = core::round_down(touched->begin, kWordBytes);
+  const bool empty = touched->size() == 0;
+  const core::ByteRange words{first_word, empty ? first_word : core::round_up(touched->end, kWordBytes)};
   const core::ByteRange bytes{core::round_down(touched->begin, kBindingAlignment), words.end};
   const auto what = [&] {
     return fmt::format("{}: {} spans {} bytes", refusal.op, refusal.argument.text(), bytes.size());

@@ -29,7 +29,7 @@ bool is_nan(std::uint32_t bits, const Format& f) {
   return (bits >> f.mantissa_bits & f.exponent_mask()) == f.exponent_mask() && (bits & f.mantissa_mask()) != 0;
 }
 
-double value_of(std::uint32_t bits, const Format& f) {
+double number_of(std::uint32_t bits, const Format& f) {
   const auto exponent = static_cast<int>(bits >> f.mantissa_bits & f.exponent_mask());
   const auto mantissa = static_cast<double>(bits & f.mantissa_mask());
   double magnitude = 0;
@@ -44,7 +44,7 @@ double value_of(std::uint32_t bits, const Format& f) {
 }
 
 // To nearest, ties to even, by the definition: the neighbours are multiples of the last place.
-std::uint32_t bits_of(double value, const Format& f) {
+std::uint32_t nearest_to(double value, const Format& f) {
   const std::uint32_t sign = std::signbit(value) ? f.sign_bit() : 0;
   const double magnitude = std::fabs(value);
   const std::uint32_t infinity = f.exponent_mask() << f.mantissa_bits;
@@ -72,11 +72,28 @@ void save_bits(std::vector<std::byte>& bytes, DType dtype, std::uint64_t index, 
   std::memcpy(bytes.data() + index * info(dtype).bytes, &bits, info(dtype).bytes);
 }
 
+double value_of(std::uint32_t bits, DType dtype) {
+  const Format f = format_of(dtype);
+  return is_nan(bits, f) ? std::numeric_limits<double>::quiet_NaN() : number_of(bits, f);
+}
+
+std::uint32_t bits_of(double value, DType dtype) {
+  const Format f = format_of(dtype);
+  if (!std::isnan(value)) return nearest_to(value, f);
+  return (f.exponent_mask() << f.mantissa_bits) | (1U << (f.mantissa_bits - 1));
+}
+
+double last_place(DType dtype, double value) {
+  const Format f = format_of(dtype);
+  const int exponent = value == 0 ? 1 - f.bias() : std::max(std::ilogb(value), 1 - f.bias());
+  return std::ldexp(1.0, exponent - f.mantissa_bits);
+}
+
 std::uint32_t convert_bits(std::uint32_t bits, DType from, DType to) {
   if (from == to) return bits;
   const Format in = format_of(from);
   const Format out = format_of(to);
-  if (!is_nan(bits, in)) return bits_of(value_of(bits, in), out);
+  if (!is_nan(bits, in)) return nearest_to(number_of(bits, in), out);
   // NaN: sign and the top of the payload, made quiet, except that a bf16 widens as it is.
   const std::uint32_t sign = (bits & in.sign_bit()) != 0 ? out.sign_bit() : 0;
   const std::uint32_t payload = bits & in.mantissa_mask();
@@ -114,7 +131,7 @@ std::vector<std::byte> random_elements(std::mt19937_64& random, DType dtype, std
       case 1: bits = any & f.mantissa_mask(); break;                                        // denormal
       case 2: bits = (f.exponent_mask() << f.mantissa_bits) | (any & f.sign_bit()); break;  // infinite
       case 3: bits = any & f.sign_bit(); break;                                             // zero
-      default: bits = bits_of(std::ldexp(plain(random), static_cast<int>(random() % 40) - 20), f); break;
+      default: bits = nearest_to(std::ldexp(plain(random), static_cast<int>(random() % 40) - 20), f); break;
     }
     save_bits(bytes, dtype, i, bits);
   }

@@ -15,6 +15,13 @@ namespace rota::test {
 std::uint32_t load_bits(const std::vector<std::byte>& bytes, DType dtype, std::uint64_t index);
 void save_bits(std::vector<std::byte>& bytes, DType dtype, std::uint64_t index, std::uint32_t bits);
 
+// The number that an element is, and the element nearest to a number.
+double value_of(std::uint32_t bits, DType dtype);
+std::uint32_t bits_of(double value, DType dtype);
+
+// The distance between a dtype's numbers near `value`.
+double last_place(DType dtype, double value);
+
 // What an element of `from` becomes as an element of `to`.
 std::uint32_t convert_bits(std::uint32_t bits, DType from, DType to);
 

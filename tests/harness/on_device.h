@@ -52,6 +52,15 @@ class OnDevice : public ::testing::Test {
     EXPECT_TRUE(rota_result.ok()) << rota_result.error().message; \
   } while (false)
 
+// Records by record(Encoder&), submits and waits.
+template <class Record>
+Status run(Device& device, const Record& record) {
+  Encoder encoder = device.encoder();
+  record(encoder);
+  auto fence = std::move(encoder).submit();
+  return fence ? fence->wait() : Status(fence.error());
+}
+
 // The error must have this code, and a message that contains each of these texts.
 template <class T>
 void expect_error(const Result<T>& result, Errc code, std::initializer_list<std::string_view> texts) {

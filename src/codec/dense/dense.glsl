@@ -3,9 +3,11 @@
 
 #include "codec/dense/dense.params.h"
 
+// The half of a word that element `index` of a 16-bit type is.
+#define HALF_OF(word, index) bitfieldExtract(word, int(((index) & 1u) << 4), 16)
+
 // Buffers cannot be arguments of functions.
-#define LOAD_ELEMENT(words, dtype, index) \
-  ((dtype) == kF32 ? words[index] : bitfieldExtract(words[(index) >> 1], int(((index) & 1u) << 4), 16))
+#define LOAD_ELEMENT(words, dtype, index) ((dtype) == kF32 ? words[index] : HALF_OF(words[(index) >> 1], index))
 
 // Its word's other half belongs to another invocation or to nobody: only atomics leave it alone.
 #define STORE_HALF(words, index, half_bits)                               \

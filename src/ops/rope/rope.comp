@@ -43,7 +43,7 @@ uint load_word(uint index) {
 
 float load_one(Row row, uint d) {
   const uint index = row.from + d * low(p.from.dim);
-  const uint bits = kFrom == kF32 ? load_word(index) : bitfieldExtract(load_word(index >> 1), int((index & 1u) << 4), 16);
+  const uint bits = kFrom == kF32 ? load_word(index) : HALF_OF(load_word(index >> 1), index);
   return uintBitsToFloat(widen_element(bits, kFrom));
 }
 
@@ -164,15 +164,13 @@ void move_two(Row row, uint d) {
   }
 }
 
-// The lanes of a row add in an order of their own, the same at every launch.
-float scale_of_norm(Row row, uint lane, bool live) {
+// The lanes of a row add in an order of their own, the same at every launch. A row beyond the last has no coordinates.
+float scale_of_norm(Row row, uint lane, uint dim) {
   const uint base = gl_LocalInvocationID.x - lane;
   float sum = 0.0;
-  if (live) {
-    for (uint d = lane; d < p.dim; d += kRowLanes) {
-      const float value = load_one(row, d);
-      sum += value * value;
-    }
+  for (uint d = lane; d < dim; d += kRowLanes) {
+    const float value = load_one(row, d);
+    sum += value * value;
   }
   sums[base + lane] = sum;
   barrier();
@@ -182,9 +180,10 @@ float scale_of_norm(Row row, uint lane, bool live) {
   }
   const float mean = sums[base] / float(p.dim) + p.epsilon;
   barrier();  // before the next row's sums
-  // One step of Newton: drivers promise little of inversesqrt. An infinite mean keeps its zero.
+  // One step of Newton: drivers promise little of inversesqrt. In this order nothing on the way is denormal.
   const float guess = inversesqrt(mean);
-  return guess == 0.0 ? 0.0 : guess * (1.5 - 0.5 * mean * guess * guess);
+  precise float half_of_one = 0.5 * ((mean * guess) * guess);
+  return guess == 0.0 ? 0.0 : guess * (1.5 - half_of_one);
 }
 
 void main() {
@@ -192,7 +191,6 @@ void main() {
   const uint group_rows = kRopeGroupSize / kRowLanes;
   const uint rows = p.tokens * p.heads;
   const uint rope_units = kUnit == kTwoPairs ? p.pairs / 2u : p.pairs;
-  const uint units = rope_units + (p.dim - 2u * p.pairs + 1u) / 2u;
 
   for (uint first_row = gl_WorkGroupID.x * group_rows; first_row < rows; first_row += gl_NumWorkGroups.x * group_rows) {
     const uint index = first_row + gl_LocalInvocationID.x / kRowLanes;
@@ -203,9 +201,8 @@ void main() {
     row.from = low(p.from.offset) + row.token * low(p.from.token) + row.head * low(p.from.head);
     row.to = low(p.to.offset) + row.token * low(p.to.token) + row.head * low(p.to.head);
     row.weight = low(p.weight.offset) + row.head * low(p.weight.head);
-    row.scale = kNorm == kNotNormed ? 1.0 : scale_of_norm(row, lane, live);
-    if (!live) continue;
-    for (uint unit = lane; unit < units; unit += kRowLanes) {
+    row.scale = kNorm == kNotNormed ? 1.0 : scale_of_norm(row, lane, live ? p.dim : 0u);
+    for (uint unit = lane; live && unit < p.units; unit += kRowLanes) {
       if (unit < rope_units) {
         turn_unit(row, unit);
       } else {

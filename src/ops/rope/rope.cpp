@@ -18,7 +18,7 @@ constexpr std::array kBindings{Access::read, Access::write, Access::read, Access
 constexpr runtime::Kernel kRope{
     .name = kRopeName, .code = kernels::rope::kCode, .bindings = kBindings, .cpu = rope_cpu};
 
-constexpr std::uint64_t kFewestRowLanes = 8;  // fewer would be kernels of their own for heads that nobody has
+constexpr std::uint32_t kFewestRowLanes = 8;  // fewer would be kernels of their own for heads that nobody has
 constexpr std::int64_t kMaxPosition = std::numeric_limits<std::int32_t>::max();
 
 core::Argument of_tensor(std::size_t index, std::string_view field, std::string_view subfield = {}) {
@@ -47,7 +47,7 @@ Status check_shapes(const Rope& call, std::size_t index) {
 // Heads as large as rope_dim, or all of one size.
 Status check_dim(const Rope& call, std::size_t index) {
   const std::uint64_t dim = call.tensors[index].from.shape.dim;
-  if (dim > kMaxRopeDim) return core::refuse(refusal(index, "from", "shape.dim"), dim, "at most {}", kMaxRopeDim);
+  if (dim > kMaxHeadDim) return core::refuse(refusal(index, "from", "shape.dim"), dim, "at most {}", kMaxHeadDim);
   if (!call.rotary.rope_dim) {
     return core::check_equal(refusal(index, "from", "shape.dim"), dim,
                              {call.tensors.front().from.shape.dim, of_tensor(0, "from", "shape.dim")});
@@ -57,9 +57,14 @@ Status check_dim(const Rope& call, std::size_t index) {
 }
 
 // Precondition: the shapes are equal.
-bool same_place(const View& from, const MutView& to) {
+bool same_place(const View& from, const View& to) {
+  const auto& [tokens, heads, dim] = from.shape;
+  const auto same = [](std::uint64_t a, std::uint64_t b, std::uint64_t count) {
+    return runtime::effective(a, count) == runtime::effective(b, count);
+  };
   return from.buffer.state() == to.buffer.state() && from.dtype == to.dtype && from.offset == to.offset &&
-         from.token_stride == to.token_stride && from.head_stride == to.head_stride && from.dim_stride == to.dim_stride;
+         same(from.token_stride, to.token_stride, tokens) && same(from.head_stride, to.head_stride, heads) &&
+         same(from.dim_stride, to.dim_stride, dim);
 }
 
 // What is read may not change meanwhile.
@@ -67,24 +72,29 @@ struct Read {
   core::Argument argument;
   const Buffer& buffer;
   runtime::Bindable bound;
+  std::string_view or_else;
 };
 
 Status check_apart(const Read& read, const Buffer& target, const runtime::Bindable& to) {
   const core::ByteRange& from = read.bound.touched;
   if (read.buffer.state() != target.state() || !from.overlaps(to.touched)) return {};
-  return core::refuse(
-      {kRopeName, read.argument}, fmt::format("in bytes {} to {} of the target's buffer", from.begin, from.end),
-      "bytes outside the target's {} to {}, or exactly the target's place", to.touched.begin, to.touched.end);
+  return core::refuse({kRopeName, read.argument},
+                      fmt::format("in bytes {} to {} of the target's buffer", from.begin, from.end),
+                      "bytes outside the target's {} to {}{}", to.touched.begin, to.touched.end, read.or_else);
 }
 
 Status check_norm(const HeadNorm& norm, std::size_t index) {
-  // Smaller ones are zero on devices without denormals, and zero makes a NaN of an empty head.
+  // Squares below 2^-126 are zero on devices without denormals: beside epsilon that must not show.
+  constexpr float kLeast = 0x1p-104F;
   const auto epsilon = static_cast<float>(double{norm.epsilon});
-  if (!std::isfinite(epsilon) || epsilon < std::numeric_limits<float>::min()) {
-    return core::refuse(refusal(index, "norm", "epsilon"), double{norm.epsilon}, "a finite number, at least 2^-126");
+  if (!std::isfinite(epsilon) || epsilon < kLeast) {
+    return core::refuse(refusal(index, "norm", "epsilon"), double{norm.epsilon}, "a finite number, at least 2^-104");
   }
   if (!std::isfinite(static_cast<float>(norm.weight_offset))) {
     return core::refuse(refusal(index, "norm", "weight_offset"), norm.weight_offset, "a finite number");
+  }
+  if (norm.weight_offset != 0 && !norm.weight) {
+    return core::refuse(refusal(index, "norm", "weight"), "missing", "the weight that weight_offset is added to");
   }
   return {};
 }
@@ -115,7 +125,9 @@ Result<RopePlan::Tensor> check_tensor(const Rope& call, std::size_t index, const
   if (!to) return to.error();
   RopePlan::Tensor checked{*from, *to, {}, same_place(tensor.from, tensor.to)};
   if (!checked.in_place) {
-    const Status status = check_apart({of_tensor(index, "from"), tensor.from.buffer, *from}, tensor.to.buffer, *to);
+    const Status status =
+        check_apart({of_tensor(index, "from"), tensor.from.buffer, *from, ", or exactly the target's place"},
+                    tensor.to.buffer, *to);
     if (!status) return status.error();
   }
   if (tensor.norm && tensor.norm->weight) {
@@ -123,7 +135,7 @@ Result<RopePlan::Tensor> check_tensor(const Rope& call, std::size_t index, const
     auto weight = check_weight(view, tensor.from.shape, index, target);
     if (!weight) return weight.error();
     const Status status =
-        check_apart({of_tensor(index, "norm", "weight"), view.buffer, *weight}, tensor.to.buffer, *to);
+        check_apart({of_tensor(index, "norm", "weight"), view.buffer, *weight, ""}, tensor.to.buffer, *to);
     if (!status) return status.error();
     checked.weight = *weight;
   }
@@ -194,24 +206,22 @@ RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, 
                     .magnitude = pairs.magnitude,
                     .epsilon = 0,
                     .weight_offset = 0,
-                    .unused = 0};
+                    .units = 0};
   if (tensor.norm) {
     params.epsilon = static_cast<float>(double{tensor.norm->epsilon});
     params.weight_offset = static_cast<float>(tensor.norm->weight_offset);
     if (tensor.norm->weight && bound.weight) params.weight = runtime::strides_of(*tensor.norm->weight, *bound.weight);
   }
 
-  // Units that turn, and pairs of neighbours that only move.
-  const std::uint64_t units =
-      (pairs.unit == kTwoPairs ? pairs.pairs / 2 : pairs.pairs) + (dim - 2ULL * pairs.pairs + 1) / 2;
-  const std::uint64_t lanes = std::clamp<std::uint64_t>(std::bit_ceil(units), kFewestRowLanes, kRopeGroupSize);
+  params.units = (pairs.unit == kTwoPairs ? pairs.pairs / 2 : pairs.pairs) + (params.dim - 2 * pairs.pairs + 1) / 2;
+  const std::uint32_t lanes = std::clamp(std::bit_ceil(params.units), kFewestRowLanes, kRopeGroupSize);
   const std::uint64_t rows = tokens * heads;
   const std::uint64_t groups = (rows - 1) / (kRopeGroupSize / lanes) + 1;
   const auto flag = [](bool set) { return set ? 1U : 0U; };
   return {.constants = {static_cast<uint>(tensor.from.dtype), static_cast<uint>(tensor.to.dtype),
                         flag(runtime::in_whole_words(tensor.from.dtype, params.from)),
                         flag(runtime::in_whole_words(tensor.to.dtype, params.to)), pairs.unit, norm_constant(tensor),
-                        flag(bound.in_place), static_cast<uint>(lanes)},
+                        flag(bound.in_place), lanes},
           .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
                    .rows = rows,
                    .row_bytes = dim * (info(tensor.from.dtype).bytes + info(tensor.to.dtype).bytes)},

@@ -7,8 +7,8 @@ ROTA_PARAMS_BEGIN
 
 constexpr uint kRopeGroupSize = 64;
 
-// The table of pairs: five columns of one word per pair. An angle is counted in turns, as a 64-bit
-// fraction: position * turns wraps around just as angles do, so that nothing is lost at any position.
+// The table of pairs: five columns of one word per pair. Turns are a 64-bit fraction of a full turn:
+// position * turns wraps around just as angles do.
 constexpr uint kTurnsLow = 0;
 constexpr uint kTurnsHigh = 1;
 constexpr uint kAxis = 2;
@@ -17,8 +17,8 @@ constexpr uint kSecond = 4;
 constexpr uint kPairColumns = 5;
 
 // What one invocation turns at a time.
-constexpr uint kOnePair = 0;   // coordinates anywhere
-constexpr uint kTwoPairs = 1;  // neighbours: their first coordinates are one word of a 16-bit type, so are their second
+constexpr uint kOnePair = 0;        // coordinates anywhere
+constexpr uint kTwoPairs = 1;       // whose first coordinates are neighbours, and whose second ones are
 constexpr uint kNeighbourPair = 2;  // interleaved: the pair is one word
 
 // Whether heads are normed: kNormed alone, or plus 1 and the weight's dtype.
@@ -36,7 +36,7 @@ struct RopeParams {
   float magnitude;
   float epsilon;
   float weight_offset;
-  uint unused;
+  uint units;  // that an invocation serves one after the other: those that turn, then the rest
 };
 
 // Sine and cosine of x in [-pi/4, pi/4], z = x^2: x + x z S(z) and 1 - z/2 + z^2 C(z). Minimax for the

@@ -1,16 +1,10 @@
 #include <benchmark/benchmark.h>
-#include <sys/mman.h>
 
-#include <atomic>
-#include <barrier>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
 #include <numeric>
-#include <thread>
 #include <vector>
 
+#include "copy_limit.h"
 #include "rota/rota.h"
 
 // A prompt's queries, beside a plain copy of as many bytes. Compare medians of one run, with
@@ -73,56 +67,10 @@ void rotate(benchmark::State& state, const Case& what) {
   count_bytes(state, what.dtype);
 }
 
-// Memory as the CPU device has it.
-class LargePages {
- public:
-  explicit LargePages(std::size_t bytes)
-      : memory_(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)), std::free) {
-    madvise(memory_.get(), bytes, MADV_HUGEPAGE);
-    std::memset(memory_.get(), 0, bytes);
-  }
-  std::byte* data() const { return memory_.get(); }
-
- private:
-  static constexpr std::size_t kPage = 2U << 20;
-  std::unique_ptr<std::byte, decltype(&std::free)> memory_;
-};
-
-// The limit: memcpy of as many bytes by as many threads, which wait for each other once per copy.
 void rope_copy(benchmark::State& state, DType dtype, Cache cache) {
-  const auto threads = static_cast<std::size_t>(state.range(0));
-  const std::size_t bytes = kElements * info(dtype).bytes;
-  const std::size_t part = bytes / threads;
-  const std::size_t buffers = cache == Cache::warm ? 1 : kCalls;
-  std::vector<LargePages> from;
-  std::vector<LargePages> to;
-  for (std::size_t i = 0; i < buffers; ++i) {
-    from.emplace_back(bytes);
-    to.emplace_back(bytes);
-  }
-  std::barrier meet(static_cast<std::ptrdiff_t>(threads));
-  std::atomic<bool> stop = false;
-  const auto copy_part = [&](std::size_t t) {
-    for (std::size_t i = 0; i < kCalls; ++i) {
-      std::memcpy(to[i % buffers].data() + t * part, from[i % buffers].data() + t * part, part);
-      benchmark::ClobberMemory();
-      meet.arrive_and_wait();
-    }
-  };
-  std::vector<std::thread> others;
-  for (std::size_t t = 1; t < threads; ++t) {
-    others.emplace_back([&, t] {
-      for (meet.arrive_and_wait(); !stop; meet.arrive_and_wait()) copy_part(t);
-    });
-  }
-  for (auto _ : state) {
-    meet.arrive_and_wait();
-    copy_part(0);
-  }
-  stop = true;
-  meet.arrive_and_wait();
-  for (std::thread& other : others) other.join();
-  count_bytes(state, dtype);
+  bench::copy_limit(state, {.bytes = kElements * info(dtype).bytes,
+                            .count = kCalls,
+                            .buffers = cache == Cache::warm ? std::size_t{1} : kCalls});
 }
 
 // The way not taken: cosines and sines of all positions in f64, which a caller would have to keep from call to call.
@@ -130,10 +78,10 @@ void make_rope_table(benchmark::State& state) {
   constexpr std::uint64_t kPairs = kShape.dim / 2;
   std::vector<float> table(kShape.tokens * kPairs * 2);
   for (auto _ : state) {
-    for (std::uint64_t token = 0; token < kShape.tokens; ++token) {
-      for (std::uint64_t p = 0; p < kPairs; ++p) {
-        const double power = -static_cast<double>(p) / static_cast<double>(kPairs);
-        const double angle = static_cast<double>(100000 + token) * std::pow(1e6, power);
+    for (std::uint64_t p = 0; p < kPairs; ++p) {
+      const double frequency = std::pow(1e6, -static_cast<double>(p) / static_cast<double>(kPairs));
+      for (std::uint64_t token = 0; token < kShape.tokens; ++token) {
+        const double angle = static_cast<double>(100000 + token) * frequency;
         table[(token * kPairs + p) * 2] = static_cast<float>(std::cos(angle));
         table[(token * kPairs + p) * 2 + 1] = static_cast<float>(std::sin(angle));
       }

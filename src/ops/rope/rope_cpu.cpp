@@ -13,10 +13,10 @@ namespace {
 
 struct RopeScratch {
   // By pair, or for neighbours by coordinate.
-  alignas(64) float cosine[kMaxRopeDim];
-  alignas(64) float sine[kMaxRopeDim];
-  alignas(64) float row[kMaxRopeDim];
-  alignas(64) float weight[kMaxRopeDim];
+  alignas(64) float cosine[kMaxHeadDim];
+  alignas(64) float sine[kMaxHeadDim];
+  alignas(64) float row[kMaxHeadDim];
+  alignas(64) float weight[kMaxHeadDim];
 };
 
 // Pairs whose first coordinates lie side by side, and whose second ones do.

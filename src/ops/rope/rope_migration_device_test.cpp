@@ -21,6 +21,10 @@ struct OldPair {
 };
 using OldFunction = std::function<std::vector<OldPair>(std::uint64_t token)>;
 
+RopeSections contiguous(std::vector<std::uint32_t> pairs, SectionFrequencies frequencies = SectionFrequencies::shared) {
+  return {.pairs = std::move(pairs), .order = SectionOrder::contiguous, .frequencies = frequencies};
+}
+
 class RopeMigration : public OnDevice {
  protected:
   void expect_as_old(TensorUnderTest& tensor, const Rope& call, const OldFunction& old) {
@@ -106,12 +110,11 @@ TEST_F(RopeMigration, RopeNeoxWithAndWithoutFrequencyFactors) {
 }
 
 TEST_F(RopeMigration, RopeMultiMrope) {
-  const std::vector<std::uint32_t> sections{4, 5, 4, 3};
   auto tensor = make(DType::bf16);
   expect_as_old(tensor,
                 {.tensors = {&tensor.tensor, 1},
                  .positions = four_axes,
-                 .rotary = {.pairing = Pairing::halves, .theta = kBase, .sections = {.pairs = sections}}},
+                 .rotary = {.pairing = Pairing::halves, .theta = kBase, .sections = contiguous({4, 5, 4, 3})}},
                 [&](std::uint64_t token) {
                   std::vector<OldPair> pairs;
                   for (std::uint64_t p = 0; p < kDim / 2; ++p) {
@@ -123,7 +126,6 @@ TEST_F(RopeMigration, RopeMultiMrope) {
 }
 
 TEST_F(RopeMigration, RopeMultiImrope) {
-  const std::vector<std::uint32_t> sections{6, 5, 5, 0};
   auto tensor = make(DType::f32);
   expect_as_old(
       tensor,
@@ -131,7 +133,9 @@ TEST_F(RopeMigration, RopeMultiImrope) {
        .positions = four_axes,
        .rotary = {.pairing = Pairing::halves,
                   .theta = kBase,
-                  .sections = {.pairs = sections, .order = SectionOrder::interleaved}}},
+                  .sections = RopeSections{.pairs = {6, 5, 5, 0},
+                                           .order = SectionOrder::interleaved,
+                                           .frequencies = SectionFrequencies::shared}}},
       [&](std::uint64_t token) {
         std::vector<OldPair> pairs;
         for (std::uint64_t p = 0; p < kDim / 2; ++p) {
@@ -142,10 +146,10 @@ TEST_F(RopeMigration, RopeMultiImrope) {
       });
 }
 
-// The old rule for part of a head, which pairs over the whole head although the models do not.
+// The old rule for part of a head, which pairs over the whole head although the models do not. The old sections were
+// {3, 3, 2}; pairs beyond the eighth do not turn.
 TEST_F(RopeMigration, RopeMultiOfPartOfAHeadAsItWas) {
   constexpr std::uint64_t kRopeDim = 16;
-  const std::vector<std::uint32_t> sections{3, 3, 10};  // the old {3, 3, 2}; pairs beyond the eighth do not turn
   const std::vector<std::int64_t> three_axes(four_axes.begin(), four_axes.begin() + 3 * kTokens);
   auto tensor = make(DType::f32);
   expect_as_old(tensor,
@@ -155,7 +159,7 @@ TEST_F(RopeMigration, RopeMultiOfPartOfAHeadAsItWas) {
                             .theta = kBase,
                             .turning_pairs = kRopeDim / 2,
                             .exponent_dim = kRopeDim,
-                            .sections = {.pairs = sections}}},
+                            .sections = contiguous({3, 3, 10})}},
                 [&](std::uint64_t token) {
                   std::vector<OldPair> pairs;
                   for (std::uint64_t p = 0; p < kRopeDim / 2; ++p) {
@@ -167,7 +171,6 @@ TEST_F(RopeMigration, RopeMultiOfPartOfAHeadAsItWas) {
 }
 
 TEST_F(RopeMigration, RopeMultiVision) {
-  const std::vector<std::uint32_t> sections{10, 6};
   const std::vector<std::int64_t> two_axes(four_axes.begin(), four_axes.begin() + 2 * kTokens);
   auto tensor = make(DType::f32);
   expect_as_old(tensor,
@@ -176,7 +179,7 @@ TEST_F(RopeMigration, RopeMultiVision) {
                  .rotary = {.pairing = Pairing::halves,
                             .theta = kBase,
                             .exponent_dim = kDim / 2,
-                            .sections = {.pairs = sections, .frequencies = SectionFrequencies::own}}},
+                            .sections = contiguous({10, 6}, SectionFrequencies::own)}},
                 [&](std::uint64_t token) {
                   std::vector<OldPair> pairs;
                   for (std::uint64_t p = 0; p < kDim / 2; ++p) {
@@ -188,7 +191,6 @@ TEST_F(RopeMigration, RopeMultiVision) {
 }
 
 TEST_F(RopeMigration, Vision2dRope) {
-  const std::vector<std::uint32_t> sections{kDim / 4, kDim / 4};
   const std::vector<std::int64_t> x_then_y(four_axes.begin(), four_axes.begin() + 2 * kTokens);
   for (const DType dtype : {DType::f32, DType::bf16}) {
     auto tensor = make(dtype);
@@ -197,7 +199,7 @@ TEST_F(RopeMigration, Vision2dRope) {
                    .positions = x_then_y,
                    .rotary = {.pairing = Pairing::section_halves,
                               .theta = kBase,
-                              .sections = {.pairs = sections, .frequencies = SectionFrequencies::own}}},
+                              .sections = contiguous({kDim / 4, kDim / 4}, SectionFrequencies::own)}},
                   [&](std::uint64_t token) {
                     std::vector<OldPair> pairs;
                     for (const std::uint64_t axis : {0U, 1U}) {

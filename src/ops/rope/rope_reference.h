@@ -10,19 +10,19 @@
 
 #include "harness/elements.h"
 #include "harness/guarded.h"
+#include "harness/on_device.h"
 #include "rota/rota.h"
 
-// For tests: `rope` as papers and models define it, one pair after the other, in f64.
-//   RoFormer (arXiv 2104.09864): pair i turns by position * theta^(-2i/d).
-//   YaRN (arXiv 2309.00071): frequencies between those of beta_fast and beta_slow turns are mixed by a linear ramp.
-//   Qwen2-VL, Qwen3-VL: which axis turns which pair.
+// For tests: `rope` as papers and models define it, one pair after the other, in f64 or better. RoFormer
+// (arXiv 2104.09864) gives the rotation, YaRN (2309.00071) the ramp, Qwen2-VL and Qwen3-VL the axes.
 
 namespace rota::test {
 
 using Real = long double;
 
-inline std::uint32_t axis_by_definition(const RopeSections& sections, std::uint64_t pair) {
-  if (sections.pairs.empty()) return 0;
+inline std::uint32_t axis_by_definition(const Rotary& rotary, std::uint64_t pair) {
+  if (!rotary.sections) return 0;
+  const RopeSections& sections = *rotary.sections;
   if (sections.order == SectionOrder::contiguous) {
     std::uint32_t axis = 0;
     for (std::uint64_t end = sections.pairs[0]; pair >= end; end += sections.pairs[axis]) ++axis;
@@ -39,22 +39,21 @@ inline Real frequency_by_definition(const Rotary& rotary, std::uint64_t rope_dim
   if (pair >= rotary.turning_pairs.value_or(rope_dim / 2)) return 0;
   std::uint64_t index = pair;
   std::uint64_t dim = rope_dim;
-  const RopeSections& sections = rotary.sections;
-  if (sections.frequencies == SectionFrequencies::own && !sections.pairs.empty()) {
-    const std::uint32_t axis = axis_by_definition(sections, pair);
+  if (rotary.sections && rotary.sections->frequencies == SectionFrequencies::own) {
+    const std::uint32_t axis = axis_by_definition(rotary, pair);
     index = 0;
     for (std::uint64_t before = 0; before < pair; ++before)
-      if (axis_by_definition(sections, before) == axis) ++index;
-    dim = std::uint64_t{2} * sections.pairs[axis];
+      if (axis_by_definition(rotary, before) == axis) ++index;
+    dim = std::uint64_t{2} * rotary.sections->pairs[axis];
   }
   const auto d = static_cast<Real>(rotary.exponent_dim.value_or(dim));
   const auto theta = static_cast<Real>(double{rotary.theta});
   Real frequency = std::pow(theta, -2 * static_cast<Real>(index) / d);
   if (!rotary.factors.empty()) frequency /= static_cast<Real>(rotary.factors[pair]);
-  const Real interpolated = frequency / static_cast<Real>(rotary.interpolation);
-  if (!rotary.yarn) return interpolated;
+  if (!rotary.yarn) return frequency / static_cast<Real>(rotary.interpolation);
 
   const Yarn& yarn = *rotary.yarn;
+  const Real interpolated = frequency / static_cast<Real>(double{yarn.factor});
   const auto dim_that_turns = [&](Real times) {
     const auto context = static_cast<Real>(std::uint64_t{yarn.original_context});
     return d * std::log(context / (times * 2 * std::numbers::pi_v<Real>)) / (2 * std::log(theta));
@@ -78,11 +77,11 @@ struct Coordinates {
 
 inline Coordinates coordinates_by_definition(const Rotary& rotary, std::uint64_t rope_dim, std::uint64_t pair) {
   if (rotary.pairing == Pairing::interleaved) return {2 * pair, 2 * pair + 1};
-  if (rotary.pairing == Pairing::halves || rotary.sections.pairs.empty()) return {pair, pair + rope_dim / 2};
+  if (rotary.pairing == Pairing::halves) return {pair, pair + rope_dim / 2};
   std::uint64_t begin = 0;
   std::uint32_t axis = 0;
-  for (; axis < axis_by_definition(rotary.sections, pair); ++axis) begin += rotary.sections.pairs[axis];
-  return {begin + pair, begin + pair + rotary.sections.pairs[axis]};
+  for (; axis < axis_by_definition(rotary, pair); ++axis) begin += rotary.sections->pairs[axis];
+  return {begin + pair, begin + pair + rotary.sections->pairs[axis]};
 }
 
 // A head vector, and for each coordinate the length of the pair that it belongs to.
@@ -95,13 +94,13 @@ inline RotatedHead rotate_by_definition(const Rotary& rotary, std::span<const st
                                         const std::vector<double>& head) {
   const std::uint64_t rope_dim = rotary.rope_dim.value_or(head.size());
   Real magnitude = static_cast<Real>(rotary.magnitude.value_or(1));
-  if (!rotary.magnitude && rotary.yarn && rotary.interpolation > 1) {
-    magnitude = 0.1L * std::log(static_cast<Real>(rotary.interpolation)) + 1;
+  if (!rotary.magnitude && rotary.yarn && rotary.yarn->factor > 1) {
+    magnitude = 0.1L * std::log(static_cast<Real>(double{rotary.yarn->factor})) + 1;
   }
   RotatedHead rotated{head, {}};
   for (const double value : head) rotated.lengths.push_back(std::fabs(value));
   for (std::uint64_t pair = 0; pair < rope_dim / 2; ++pair) {
-    const std::int64_t position = positions[axis_by_definition(rotary.sections, pair)];
+    const std::int64_t position = positions[axis_by_definition(rotary, pair)];
     const Real angle = static_cast<Real>(position) * frequency_by_definition(rotary, rope_dim, pair);
     const auto [first, second] = coordinates_by_definition(rotary, rope_dim, pair);
     const auto a = static_cast<Real>(head[first]);
@@ -125,31 +124,15 @@ inline std::vector<double> norm_by_definition(std::vector<double> head, double e
   return head;
 }
 
-// The distance between numbers of a dtype near `value`. Below f32's normal range a device may have none.
-inline double last_place(DType dtype, double value) {
-  const int mantissa_bits = dtype == DType::f32 ? 23 : dtype == DType::f16 ? 10 : 7;
-  const int smallest_exponent = dtype == DType::f16 ? -14 : -126;
-  const int exponent = value == 0 ? smallest_exponent : std::max(std::ilogb(value), smallest_exponent);
-  return std::ldexp(1.0, exponent - mantissa_bits);
-}
-
 inline constexpr double kFlushed = 0x1p-125;  // what is lost where denormals are zero
 
-// Part of a pair's length that f32 arithmetic may lose in the norm of a head: a sum of `dim` squares by 16 or more
-// lanes, halved by the root; then root, quotient and two products.
-inline double norm_bound(std::uint64_t dim) { return ((static_cast<double>(dim) / 16 + 12) / 2 + 8) * 0x1p-24; }
+// Roundings to f32 in a norm: squares, at most dim / 16 + 10 additions one after the other, mean and epsilon, all
+// halved by the root; then the root itself (2), two products and a weight with its offset.
+inline double norm_bound(std::uint64_t dim) { return ((static_cast<double>(dim) / 16 + 15) / 2 + 5) * 0x1p-24; }
 
-// Half a last place for rounding would do where all else were exact; 2 and 1e-6 is what `rope` promises.
+// What `rope` promises, a little more than four times the rounding of a result.
 inline double rope_bound(DType to, double wanted, double length) {
   return 2 * last_place(to, wanted) + 1e-6 * length + kFlushed;
-}
-
-inline double value_of(std::uint32_t bits, DType dtype) {
-  return static_cast<double>(std::bit_cast<float>(convert_bits(bits, dtype, DType::f32)));
-}
-
-inline std::uint32_t bits_of(double value, DType dtype) {
-  return convert_bits(std::bit_cast<std::uint32_t>(static_cast<float>(value)), DType::f32, dtype);
 }
 
 // Finite numbers with heavy tails, zeros and denormals, none so large that a rotation overflows f16.
@@ -224,6 +207,9 @@ class TensorUnderTest {
     }
     tensor.norm = norm;
   }
+
+  // Before a second run, whose result must not be the first one's. Not for tensors in place.
+  void clear_target() { memory_.back().write(before_); }
 
   // After `source` was changed by hand.
   void write_source() { memory_[0].write(source); }
@@ -322,10 +308,7 @@ class TensorUnderTest {
 };
 
 inline Status run_rope(Device& device, const Rope& call) {
-  Encoder encoder = device.encoder();
-  rope(encoder, call);
-  auto fence = std::move(encoder).submit();
-  return fence ? fence->wait() : Status(fence.error());
+  return run(device, [&](Encoder& encoder) { rope(encoder, call); });
 }
 
 }  // namespace rota::test

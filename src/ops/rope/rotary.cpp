@@ -25,8 +25,9 @@ Status check_scale(const core::Refusal& refusal, double found) {
   return core::refuse(refusal, found, "a finite number above 0");
 }
 
-Status check_yarn(const Yarn& yarn, double theta) {
-  Status scales = core::first_error({check_scale(of("rotary.yarn.beta_fast"), yarn.beta_fast),
+Status check_yarn(const Yarn& yarn, const Rotary& rotary) {
+  Status scales = core::first_error({check_scale(of("rotary.yarn.factor"), yarn.factor),
+                                     check_scale(of("rotary.yarn.beta_fast"), yarn.beta_fast),
                                      check_scale(of("rotary.yarn.beta_slow"), yarn.beta_slow),
                                      core::check_positive(of("rotary.yarn.original_context"), yarn.original_context),
                                      check_known("rotary.yarn.ramp", yarn.ramp, YarnRamp::exact)});
@@ -37,8 +38,13 @@ Status check_yarn(const Yarn& yarn, double theta) {
   if (std::isnan(yarn.extrapolation) || yarn.extrapolation < 0 || yarn.extrapolation > 1) {
     return core::refuse(of("rotary.yarn.extrapolation"), yarn.extrapolation, "a number from 0 to 1");
   }
-  if (theta <= 1) {
-    return core::refuse(of("rotary.theta"), theta, "more than 1, since YaRN asks when a pair turns once");
+  if (rotary.theta <= 1) {
+    return core::refuse(of("rotary.theta"), double{rotary.theta},
+                        "more than 1, since YaRN asks when a pair turns once");
+  }
+  if (rotary.interpolation != 1) {
+    return core::refuse(of("rotary.interpolation"), rotary.interpolation,
+                        "1 beside YaRN, which has a factor of its own");
   }
   return {};
 }
@@ -56,58 +62,57 @@ Status check_factors(std::span<const float> factors, std::uint64_t pairs) {
   return {};
 }
 
-Status check_sections(const Rotary& rotary, std::uint64_t pairs) {
-  const RopeSections& sections = rotary.sections;
-  Status known =
-      core::first_error({check_known("rotary.sections.order", sections.order, SectionOrder::interleaved),
-                         check_known("rotary.sections.frequencies", sections.frequencies, SectionFrequencies::own)});
-  if (!known || sections.pairs.empty()) return known;
-  if (sections.pairs.size() > kMaxAxes) {
-    return core::refuse(of("rotary.sections.pairs"), fmt::format("{} long", sections.pairs.size()), "at most {}",
-                        kMaxAxes);
+// Pairs per axis; none where one axis turns all.
+std::span<const std::uint32_t> pairs_per_axis(const Rotary& rotary) {
+  return rotary.sections ? std::span<const std::uint32_t>(rotary.sections->pairs) : std::span<const std::uint32_t>();
+}
+
+Status check_sections(const RopeSections& sections, const Rotary& rotary, std::uint64_t pairs) {
+  Status known = core::first_error(
+      {check_known<SectionOrder>("rotary.sections.order", sections.order, SectionOrder::interleaved),
+       check_known<SectionFrequencies>("rotary.sections.frequencies", sections.frequencies, SectionFrequencies::own)});
+  if (!known) return known;
+  const bool take_turns = sections.order == SectionOrder::interleaved;
+  const std::size_t fewest = take_turns ? 3 : 1;
+  if (sections.pairs.size() < fewest || sections.pairs.size() > kMaxAxes) {
+    return core::refuse(of("rotary.sections.pairs"), fmt::format("{} long", sections.pairs.size()), "{} to {}{}",
+                        fewest, kMaxAxes, take_turns ? " where they take turns" : "");
   }
   const std::uint64_t sum = std::accumulate(sections.pairs.begin(), sections.pairs.end(), std::uint64_t{0});
   if (sum != pairs) {
     return core::refuse(of("rotary.sections.pairs"), fmt::format("{} in all", sum), "{}, half of rope_dim", pairs);
   }
-  if (sections.order == SectionOrder::contiguous) return {};
-  if (sections.pairs.size() < 3) {
-    return core::refuse(of("rotary.sections.pairs"), fmt::format("{} long", sections.pairs.size()),
-                        "at least three sections where they take turns");
-  }
-  if (rotary.pairing == Pairing::section_halves) {
+  if (take_turns && rotary.pairing == Pairing::section_halves) {
     return core::refuse(of("rotary.sections.order"), "interleaved", "contiguous, since the pairing is section_halves");
   }
   return {};
 }
 
-// The axis that turns each pair. Where the first three take turns, the last axis that has any takes what they leave:
-// the fourth, or else the first.
-std::vector<std::uint32_t> axes_of_pairs(const RopeSections& sections, std::uint64_t pairs) {
+// The axis that turns each pair. What the first three leave when they take turns is the fourth one's, or else the
+// first's.
+std::vector<std::uint32_t> axes_of_pairs(const Rotary& rotary, std::uint64_t pairs) {
+  if (!rotary.sections) return std::vector<std::uint32_t>(pairs, 0);
+  const std::vector<std::uint32_t>& of_axis = rotary.sections->pairs;
   std::vector<std::uint32_t> axes;
   axes.reserve(pairs);
-  if (sections.pairs.empty()) {
-    axes.assign(pairs, 0);
-  } else if (sections.order == SectionOrder::contiguous) {
-    for (std::uint32_t axis = 0; axis < sections.pairs.size(); ++axis) {
-      axes.insert(axes.end(), sections.pairs[axis], axis);
-    }
-  } else {
-    const std::uint32_t rest = sections.pairs.size() > 3 && sections.pairs[3] > 0 ? 3 : 0;
-    for (std::uint32_t p = 0; p < pairs; ++p) {
-      const bool its_turn = p < 3 * std::uint64_t{sections.pairs[p % 3]};
-      axes.push_back(its_turn ? p % 3 : rest);
-    }
+  if (rotary.sections->order == SectionOrder::contiguous) {
+    for (std::uint32_t axis = 0; axis < of_axis.size(); ++axis) axes.insert(axes.end(), of_axis[axis], axis);
+    return axes;
+  }
+  const std::uint32_t rest = of_axis.size() > 3 && of_axis[3] > 0 ? 3 : 0;
+  for (std::uint32_t p = 0; p < pairs; ++p) {
+    const bool its_turn = p < 3 * std::uint64_t{of_axis[p % 3]};
+    axes.push_back(its_turn ? p % 3 : rest);
   }
   return axes;
 }
 
-// Taking turns may leave an axis with other pairs than it was promised; then the sections have no meaning.
-Status check_turns(const RopeSections& sections, std::span<const std::uint32_t> axes) {
-  for (std::uint32_t axis = 0; axis < sections.pairs.size(); ++axis) {
+// Taking turns may leave an axis with other pairs than its section says; then the sections have no meaning.
+Status check_shares(std::span<const std::uint32_t> of_axis, std::span<const std::uint32_t> axes) {
+  for (std::uint32_t axis = 0; axis < of_axis.size(); ++axis) {
     const auto got = std::ranges::count(axes, axis);
-    if (static_cast<std::uint64_t>(got) == sections.pairs[axis]) continue;
-    return core::refuse({kRopeName, {"rotary.sections.pairs", axis}}, sections.pairs[axis],
+    if (static_cast<std::uint64_t>(got) == of_axis[axis]) continue;
+    return core::refuse({kRopeName, {"rotary.sections.pairs", axis}}, of_axis[axis],
                         "{}, which is what taking turns gives this axis", got);
   }
   return {};
@@ -120,13 +125,13 @@ struct Exponent {
 };
 
 std::vector<Exponent> exponents_of(const Rotary& rotary, std::uint64_t rope_dim, std::span<const std::uint32_t> axes) {
-  const RopeSections& sections = rotary.sections;
-  const bool own = sections.frequencies == SectionFrequencies::own && !sections.pairs.empty();
+  const std::span<const std::uint32_t> of_axis = pairs_per_axis(rotary);
+  const bool own = rotary.sections && rotary.sections->frequencies == SectionFrequencies::own;
   std::array<std::uint64_t, kMaxAxes> next{};
   std::vector<Exponent> exponents;
   exponents.reserve(axes.size());
   for (std::uint64_t p = 0; p < axes.size(); ++p) {
-    const std::uint64_t run_dim = own ? 2ULL * sections.pairs[axes[p]] : rope_dim;
+    const std::uint64_t run_dim = own ? 2ULL * of_axis[axes[p]] : rope_dim;
     exponents.push_back({own ? next[axes[p]]++ : p, static_cast<double>(rotary.exponent_dim.value_or(run_dim))});
   }
   return exponents;
@@ -165,37 +170,35 @@ class Ramp {
   double begin_, end_;
 };
 
-std::vector<double> frequencies_of_axes(const Rotary& rotary, std::uint64_t rope_dim,
-                                        std::span<const std::uint32_t> axes) {
+// Radians per position, by pair.
+std::vector<double> frequencies_of(const Rotary& rotary, std::uint64_t rope_dim, std::span<const std::uint32_t> axes) {
   const double log_theta = std::log(double{rotary.theta});
   const std::vector<Exponent> exponents = exponents_of(rotary, rope_dim, axes);
-  std::vector<double> frequencies;
-  frequencies.reserve(exponents.size());
-  for (std::size_t p = 0; p < exponents.size(); ++p) {
+  std::vector<double> frequencies(exponents.size());
+  const std::uint64_t turning = rotary.turning_pairs.value_or(exponents.size());
+  for (std::size_t p = 0; p < turning; ++p) {
     const double power = -2 * static_cast<double>(exponents[p].index) / exponents[p].denominator;
     const double factor = rotary.factors.empty() ? 1 : static_cast<double>(rotary.factors[p]);
-    frequencies.push_back(std::exp(power * log_theta) / factor / rotary.interpolation);
+    frequencies[p] = std::exp(power * log_theta) / factor / rotary.interpolation;
   }
-  const std::size_t turning = std::min(rotary.turning_pairs.value_or(axes.size()), std::uint64_t{axes.size()});
-  std::fill(frequencies.begin() + static_cast<std::ptrdiff_t>(turning), frequencies.end(), 0.0);
   if (rotary.yarn) {
     const Ramp ramp(*rotary.yarn, log_theta);
-    for (std::size_t p = 0; p < exponents.size(); ++p) {
+    for (std::size_t p = 0; p < turning; ++p) {
       const double spared = ramp.spared(exponents[p]);
-      frequencies[p] *= 1 - spared + spared * rotary.interpolation;
+      frequencies[p] *= spared + (1 - spared) / rotary.yarn->factor;
     }
   }
   return frequencies;
 }
 
+// Precondition: the frequency is less than a turn.
 std::uint64_t turns_of(double frequency) {
-  const double turns = frequency * (0.5 * std::numbers::inv_pi);
-  return static_cast<std::uint64_t>(std::ldexp(turns - std::floor(turns), 64));
+  return static_cast<std::uint64_t>(std::ldexp(frequency * (0.5 * std::numbers::inv_pi), 64));
 }
 
 double magnitude_of(const Rotary& rotary) {
   if (rotary.magnitude) return *rotary.magnitude;
-  return rotary.yarn && rotary.interpolation > 1 ? 0.1 * std::log(rotary.interpolation) + 1 : 1;
+  return rotary.yarn && rotary.yarn->factor > 1 ? 0.1 * std::log(double{rotary.yarn->factor}) + 1 : 1;
 }
 
 Status check_rotary(const Rotary& rotary, std::uint64_t pairs) {
@@ -204,23 +207,28 @@ Status check_rotary(const Rotary& rotary, std::uint64_t pairs) {
                                     check_scale(of("rotary.interpolation"), rotary.interpolation),
                                     check_scale(of("rotary.magnitude"), rotary.magnitude.value_or(1)),
                                     core::check_positive(of("rotary.exponent_dim"), rotary.exponent_dim.value_or(1)),
-                                    check_factors(rotary.factors, pairs), check_sections(rotary, pairs)});
+                                    check_factors(rotary.factors, pairs),
+                                    rotary.sections ? check_sections(*rotary.sections, rotary, pairs) : Status(),
+                                    rotary.yarn ? check_yarn(*rotary.yarn, rotary) : Status()});
   if (!plain) return plain;
+  if (rotary.pairing == Pairing::section_halves && !rotary.sections) {
+    return core::refuse(of("rotary.sections"), "missing", "sections, since the pairing is section_halves");
+  }
   if (const std::uint64_t turning = rotary.turning_pairs.value_or(0); turning > pairs) {
     return core::refuse(of("rotary.turning_pairs"), turning, "at most {}, half of rope_dim", pairs);
   }
-  return rotary.yarn ? check_yarn(*rotary.yarn, rotary.theta) : Status();
+  return {};
 }
 
 // The coordinates of each pair, and what one invocation may turn at a time.
 void place_pairs(const Rotary& rotary, std::span<const std::uint32_t> axes, PairTable& table) {
   std::uint32_t* const first = table.words.data() + std::size_t{kFirst} * table.pairs;
   std::uint32_t* const second = table.words.data() + std::size_t{kSecond} * table.pairs;
-  const bool by_section = rotary.pairing == Pairing::section_halves && !rotary.sections.pairs.empty();
+  const std::span<const std::uint32_t> of_axis = pairs_per_axis(rotary);
   bool even = true;
   std::uint32_t begin = 0;
   while (begin < table.pairs) {
-    const std::uint32_t size = by_section ? rotary.sections.pairs[axes[begin]] : table.pairs;
+    const std::uint32_t size = rotary.pairing == Pairing::section_halves ? of_axis[axes[begin]] : table.pairs;
     for (std::uint32_t p = begin; p < begin + size; ++p) {
       const bool interleaved = rotary.pairing == Pairing::interleaved;
       first[p] = interleaved ? 2 * p : begin + p;
@@ -234,24 +242,20 @@ void place_pairs(const Rotary& rotary, std::span<const std::uint32_t> axes, Pair
 
 }  // namespace
 
-std::vector<double> frequencies_of(const Rotary& rotary, std::uint64_t rope_dim) {
-  return frequencies_of_axes(rotary, rope_dim, axes_of_pairs(rotary.sections, rope_dim / 2));
-}
-
 Result<PairTable> pair_table(const Rotary& rotary, std::uint64_t rope_dim) {
   const std::uint64_t pairs = rope_dim / 2;
   if (Status status = check_rotary(rotary, pairs); !status) return status.error();
-  const std::vector<std::uint32_t> axes = axes_of_pairs(rotary.sections, pairs);
-  if (Status status = check_turns(rotary.sections, axes); !status) return status.error();
+  const std::vector<std::uint32_t> axes = axes_of_pairs(rotary, pairs);
+  if (Status status = check_shares(pairs_per_axis(rotary), axes); !status) return status.error();
 
   PairTable table{.words = std::vector<std::uint32_t>(pairs * kPairColumns),
                   .pairs = static_cast<std::uint32_t>(pairs),
-                  .axes = static_cast<std::uint32_t>(std::max<std::size_t>(rotary.sections.pairs.size(), 1)),
+                  .axes = static_cast<std::uint32_t>(std::max<std::size_t>(pairs_per_axis(rotary).size(), 1)),
                   .magnitude = static_cast<float>(magnitude_of(rotary))};
-  if (!std::isfinite(table.magnitude)) {
-    return core::refuse(of("rotary.magnitude"), magnitude_of(rotary), "a number that f32 holds");
+  if (!std::isnormal(table.magnitude)) {
+    return core::refuse(of("rotary.magnitude"), magnitude_of(rotary), "a normal number of f32");
   }
-  const std::vector<double> frequencies = frequencies_of_axes(rotary, rope_dim, axes);
+  const std::vector<double> frequencies = frequencies_of(rotary, rope_dim, axes);
   for (std::size_t p = 0; p < pairs; ++p) {
     if (!(frequencies[p] <= kMaxFrequency)) {
       return core::refuse(of("rotary"), fmt::format("a frequency of {} for pair {}", frequencies[p], p),

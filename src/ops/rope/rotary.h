@@ -12,11 +12,11 @@
 namespace rota::ops {
 
 inline constexpr std::string_view kRopeName = "rope";
-inline constexpr std::uint64_t kMaxRopeDim = 4096;  // what a CPU kernel keeps on its stack
+inline constexpr std::uint64_t kMaxHeadDim = 4096;  // what a CPU kernel keeps on its stack
 inline constexpr std::size_t kMaxAxes = 4;
 
-// Above it the fraction of a turn would lose too many of f64's bits.
-inline constexpr double kMaxFrequency = 1024;
+// Radians per position. Beyond it f64's rounding of a frequency would show at the last position.
+inline constexpr double kMaxFrequency = 2;
 
 struct PairTable {
   std::vector<std::uint32_t> words;  // kPairColumns columns
@@ -28,10 +28,7 @@ struct PairTable {
   const std::uint32_t* column(std::uint32_t index) const noexcept { return words.data() + std::size_t{index} * pairs; }
 };
 
-// Refuses every bad field of `rotary`. Precondition: rope_dim is even, from 2 to kMaxRopeDim.
+// Refuses every bad field of `rotary`. Precondition: rope_dim is even, from 2 to kMaxHeadDim.
 Result<PairTable> pair_table(const Rotary& rotary, std::uint64_t rope_dim);
-
-// Radians per position, by pair; for a rotary that pair_table accepts.
-std::vector<double> frequencies_of(const Rotary& rotary, std::uint64_t rope_dim);
 
 }  // namespace rota::ops

@@ -1,9 +1,8 @@
 #include <benchmark/benchmark.h>
 
-#include <cstring>
-#include <thread>
 #include <vector>
 
+#include "copy_limit.h"
 #include "rota/rota.h"
 
 // Prompt tokens into a head-major cache, beside a plain copy of as many bytes. Compare medians of one run, with
@@ -34,22 +33,8 @@ void store_tokens(benchmark::State& state, DType from, DType to) {
   state.SetBytesProcessed(bytes * static_cast<std::int64_t>(state.iterations()));
 }
 
-// The limit: memcpy by as many threads, reading and writing.
 void copy_bytes(benchmark::State& state) {
-  const auto threads = static_cast<std::size_t>(state.range(0));
-  const std::size_t part = kElements * 4 / threads;
-  std::vector<std::byte> from(kElements * 4);
-  std::vector<std::byte> to(kElements * 4);
-  for (auto _ : state) {
-    std::vector<std::thread> others;
-    for (std::size_t t = 1; t < threads; ++t) {
-      others.emplace_back([&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
-    }
-    std::memcpy(to.data(), from.data(), part);
-    for (std::thread& other : others) other.join();
-    benchmark::ClobberMemory();
-  }
-  state.SetBytesProcessed(static_cast<std::int64_t>(2 * from.size()) * static_cast<std::int64_t>(state.iterations()));
+  bench::copy_limit(state, {.bytes = kElements * 4, .count = 1, .buffers = 1});
 }
 
 BENCHMARK_CAPTURE(store_tokens, f16_to_f16, DType::f16, DType::f16)->Arg(1)->Arg(2)->UseRealTime();

@@ -7,6 +7,7 @@
 
 #include "harness/elements.h"
 #include "harness/guarded.h"
+#include "harness/on_device.h"
 #include "rota/rota.h"
 
 // For tests: `store` as its definition says it, one element after the other, newest last.
@@ -118,10 +119,7 @@ inline PairUnderTest make_pair(Device& device, std::mt19937_64& random, const Pl
 }
 
 inline Status run_store(Device& device, const std::vector<StorePair>& pairs, const std::vector<TokenRun>& runs) {
-  Encoder encoder = device.encoder();
-  store(encoder, {.pairs = pairs, .sequences = runs});
-  auto fence = std::move(encoder).submit();
-  return fence ? fence->wait() : Status(fence.error());
+  return run(device, [&](Encoder& encoder) { store(encoder, {.pairs = pairs, .sequences = runs}); });
 }
 
 }  // namespace rota::test
