@@ -58,6 +58,15 @@ def rotate(module, embedding, x, positions):
     return module.apply_rotary_pos_emb(x[None, None], x[None, None], cos, sin)[0][0, 0]
 
 
+def rotated_by(embedding, config, rotary, positions):
+    """The usual case: an embedding "module.Class" of a config with one head."""
+    name, kind = embedding.split(".")
+    module = model(name)
+    x = made_input(getattr(config, "head_dim", None) or config.hidden_size)
+    y = rotate(module, getattr(module, kind)(config), x, positions)
+    return result(f"{kind}, {config.rope_parameters}", rotary, positions, x, y)
+
+
 def result(source, rotary, positions, x, y, norm=None):
     return dict(source=source, rotary=rotary, positions=positions, x=x, y=y, norm=norm)
 
@@ -71,11 +80,8 @@ def taking_turns(pairs):
 
 
 def llama_with(dim, positions, rope_parameters, rotary, **config):
-    module = model("llama")
-    x = made_input(dim)
     config = LlamaConfig(hidden_size=dim, num_attention_heads=1, rope_parameters=rope_parameters, **config)
-    y = rotate(module, module.LlamaRotaryEmbedding(config), x, positions)
-    return result(f"LlamaRotaryEmbedding, {rope_parameters}", dict(pairing="halves", **rotary), positions, x, y)
+    return rotated_by("llama.LlamaRotaryEmbedding", config, dict(pairing="halves", **rotary), positions)
 
 
 @case
@@ -125,15 +131,11 @@ def yarn_deepseek():
 @case
 def gpt_oss():
     """YaRN whose ramp is not rounded to pairs."""
-    module = model("gpt_oss")
     config = GptOssConfig(head_dim=64, max_position_embeddings=131072, rope_parameters=dict(
         rope_type="yarn", rope_theta=150000.0, factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
         original_max_position_embeddings=4096))
-    x = made_input(64)
-    y = rotate(module, module.GptOssRotaryEmbedding(config), x, [BEYOND_CONTEXT])
-    return result("GptOssRotaryEmbedding",
-                  dict(pairing="halves", theta=150000.0, yarn=dict(factor=32, original_context=4096, ramp="exact")),
-                  [BEYOND_CONTEXT], x, y)
+    rotary = dict(pairing="halves", theta=150000.0, yarn=dict(factor=32, original_context=4096, ramp="exact"))
+    return rotated_by("gpt_oss.GptOssRotaryEmbedding", config, rotary, [BEYOND_CONTEXT])
 
 
 def phi3_with(positions, factors):
@@ -164,12 +166,10 @@ def phi3_long():
 @case
 def gpt_neox():
     """A quarter of the head."""
-    module = model("gpt_neox")
     config = GPTNeoXConfig(hidden_size=96, num_attention_heads=1, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.25))
-    x = made_input(96)
-    y = rotate(module, module.GPTNeoXRotaryEmbedding(config), x, [WITHIN_CONTEXT])
-    return result("GPTNeoXRotaryEmbedding", dict(pairing="halves", theta=1e4, rope_dim=24), [WITHIN_CONTEXT], x, y)
+    rotary = dict(pairing="halves", theta=1e4, rope_dim=24)
+    return rotated_by("gpt_neox.GPTNeoXRotaryEmbedding", config, rotary, [WITHIN_CONTEXT])
 
 
 @case
@@ -187,60 +187,44 @@ def gptj():
 @case
 def glm4():
     """Half of the head, side by side."""
-    module = model("glm4")
     config = Glm4Config(hidden_size=64, num_attention_heads=1, head_dim=64, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))
-    x = made_input(64)
-    y = rotate(module, module.Glm4RotaryEmbedding(config), x, [WITHIN_CONTEXT])
-    return result("Glm4RotaryEmbedding", dict(pairing="interleaved", theta=1e4, rope_dim=32), [WITHIN_CONTEXT], x, y)
+    rotary = dict(pairing="interleaved", theta=1e4, rope_dim=32)
+    return rotated_by("glm4.Glm4RotaryEmbedding", config, rotary, [WITHIN_CONTEXT])
 
 
 @case
 def glm4v():
     """mrope over coordinates side by side."""
-    module = model("glm4v")
     config = Glm4vTextConfig(hidden_size=64, num_attention_heads=1, rope_parameters=dict(
         rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[4, 6, 6]))
-    x = made_input(64)
-    y = rotate(module, module.Glm4vTextRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
-    return result("Glm4vTextRotaryEmbedding",
-                  dict(pairing="interleaved", theta=1e4, rope_dim=32, sections=contiguous([4, 6, 6])),
-                  TIME_HEIGHT_WIDTH, x, y)
+    rotary = dict(pairing="interleaved", theta=1e4, rope_dim=32, sections=contiguous([4, 6, 6]))
+    return rotated_by("glm4v.Glm4vTextRotaryEmbedding", config, rotary, TIME_HEIGHT_WIDTH)
 
 
 @case
 def qwen2_vl():
-    module = model("qwen2_vl")
     config = Qwen2VLTextConfig(hidden_size=128, num_attention_heads=1, rope_parameters=dict(
         rope_type="default", rope_theta=1e6, mrope_section=[16, 24, 24]))
-    x = made_input(128)
-    y = rotate(module, module.Qwen2VLRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
-    return result("Qwen2VLRotaryEmbedding", dict(pairing="halves", theta=1e6, sections=contiguous([16, 24, 24])),
-                  TIME_HEIGHT_WIDTH, x, y)
+    rotary = dict(pairing="halves", theta=1e6, sections=contiguous([16, 24, 24]))
+    return rotated_by("qwen2_vl.Qwen2VLRotaryEmbedding", config, rotary, TIME_HEIGHT_WIDTH)
 
 
 @case
 def qwen3_vl():
-    module = model("qwen3_vl")
     config = Qwen3VLTextConfig(hidden_size=128, num_attention_heads=1, head_dim=128, rope_parameters=dict(
         rope_type="default", rope_theta=5e6, mrope_section=[24, 20, 20]))
-    x = made_input(128)
-    y = rotate(module, module.Qwen3VLTextRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
-    return result("Qwen3VLTextRotaryEmbedding", dict(pairing="halves", theta=5e6, sections=taking_turns([24, 20, 20])),
-                  TIME_HEIGHT_WIDTH, x, y)
+    rotary = dict(pairing="halves", theta=5e6, sections=taking_turns([24, 20, 20]))
+    return rotated_by("qwen3_vl.Qwen3VLTextRotaryEmbedding", config, rotary, TIME_HEIGHT_WIDTH)
 
 
 @case
 def qwen3_5():
     """A quarter of the head."""
-    module = model("qwen3_5")
     config = Qwen3_5TextConfig(hidden_size=256, num_attention_heads=1, head_dim=256, rope_parameters=dict(
         rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25, mrope_section=[11, 11, 10]))
-    x = made_input(256)
-    y = rotate(module, module.Qwen3_5TextRotaryEmbedding(config), x, TIME_HEIGHT_WIDTH)
-    return result("Qwen3_5TextRotaryEmbedding",
-                  dict(pairing="halves", theta=1e7, rope_dim=64, sections=taking_turns([11, 11, 10])),
-                  TIME_HEIGHT_WIDTH, x, y)
+    rotary = dict(pairing="halves", theta=1e7, rope_dim=64, sections=taking_turns([11, 11, 10]))
+    return rotated_by("qwen3_5.Qwen3_5TextRotaryEmbedding", config, rotary, TIME_HEIGHT_WIDTH)
 
 
 @case

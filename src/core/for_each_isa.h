@@ -1,6 +1,5 @@
-// Includes ROTA_LANES_FILE once for each instruction set, so that a kernel is written once. The file puts
-// everything into a namespace ROTA_ISA and marks every function with ROTA_LANES or ROTA_LANES_INLINE.
-// Only so marked functions use the instructions: what headers define stays safe on every CPU.
+// Includes ROTA_LANES_FILE once per instruction set, in a namespace ROTA_ISA of its own. Only functions marked
+// ROTA_LANES or ROTA_LANES_INLINE use the instructions: what headers define stays safe on every CPU.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,5 @@
-// Dense elements, as many at a time as a register holds numbers of 32 bits. Included through
-// core/for_each_isa.h, once per instruction set; every set gives the same bits, those of rota/dtype.h.
-// So it has no guard, and rota/dtype.h is included before it.
+// Dense elements, as many at a time as a register holds f32, with the bits of rota/dtype.h whatever the instruction
+// set. Included through core/for_each_isa.h, once per set: so it has no guard, and rota/dtype.h comes before it.
 
 namespace rota::codec::ROTA_ISA {
 

@@ -7,9 +7,9 @@
 #include "copy_limit.h"
 #include "rota/rota.h"
 
-// A prompt's queries, beside a plain copy of as many bytes. Compare medians of one run, with
-// --benchmark_filter='rope|rotate' --benchmark_enable_random_interleaving=true --benchmark_repetitions=9
-// --benchmark_report_aggregates_only=true.
+// A prompt's queries, beside a plain copy of as many bytes. Compare medians of one run:
+// --benchmark_filter='rope|rotate'
+// --benchmark_enable_random_interleaving=true --benchmark_repetitions=9 --benchmark_report_aggregates_only=true.
 
 namespace rota {
 namespace {

@@ -1,7 +1,6 @@
 #include "ops/rope/rope.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <array>
 #include <cmath>
@@ -13,6 +12,7 @@
 
 #include "codec/dense/dense.params.h"
 #include "harness/on_device.h"
+#include "harness/reserved.h"
 #include "ops/rope/rope_reference.h"
 #include "runtime/device_state.h"
 
@@ -581,16 +581,10 @@ TEST(RopeCpu, TurnsThePointOneByEveryAngleExactlyEnough) {
 TEST(RopeCpu, ReachesBeyondFourGigabytes) {
   constexpr std::uint64_t kFar = (1ULL << 32) + 6;
   constexpr std::uint64_t kBytes = (kFar + 2) * 4;
-  const auto reserve = [] {
-    void* const memory =
-        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-  };
-  std::byte* const from = reserve();
-  std::byte* const to = reserve();
-  ASSERT_TRUE(from != nullptr && to != nullptr);
+  const test::Reserved from(kBytes);
+  const test::Reserved to(kBytes);
   const std::array<float, 2> point{1, 2};
-  std::memcpy(from + kFar * 4, point.data(), sizeof(point));
+  std::memcpy(from.data() + kFar * 4, point.data(), sizeof(point));
   PairTable pairs = pair_table({.pairing = Pairing::halves, .theta = 1e4}, 2).value();
   RopeTensor tensor = plain_tensor(DType::f32, {.tokens = 2, .heads = 1, .dim = 2});
   tensor.from.token_stride = tensor.to.token_stride = kFar;
@@ -598,13 +592,11 @@ TEST(RopeCpu, ReachesBeyondFourGigabytes) {
   std::array<std::uint32_t, 2> positions{0, 0};
   rope_cpu({.constants = {launch.constants.values.data(), launch.constants.count},
             .params = &launch.params,
-            .bound = {from, to, reinterpret_cast<std::byte*>(positions.data()),
+            .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(positions.data()),
                       reinterpret_cast<std::byte*>(pairs.words.data())},
             .first_row = 0,
             .last_row = 2});
-  EXPECT_EQ(std::memcmp(to + kFar * 4, point.data(), sizeof(point)), 0);
-  munmap(from, kBytes);
-  munmap(to, kBytes);
+  EXPECT_EQ(std::memcmp(to.data() + kFar * 4, point.data(), sizeof(point)), 0);
 }
 
 TEST(Rope, CannotLeaveOutWhatHasNoDefault) {

@@ -1,7 +1,6 @@
 #include "ops/store/store.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <array>
 #include <cstring>
@@ -10,6 +9,7 @@
 
 #include "codec/dense/dense.params.h"
 #include "harness/on_device.h"
+#include "harness/reserved.h"
 #include "runtime/device_state.h"
 
 // The pure half of `store`: every bad argument, and the launch that a good call leads to.
@@ -271,16 +271,10 @@ TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
   constexpr std::uint64_t kFar =
       (std::uint64_t{1} << 32) + 5;  // elements: beyond 32 bits even before bytes are counted
   constexpr std::uint64_t kBytes = (kFar + 64) * 4;
-  const auto reserve = [] {
-    void* const memory =
-        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
-  };
-  std::byte* const from = reserve();
-  std::byte* const to = reserve();
-  ASSERT_TRUE(from != nullptr && to != nullptr);
+  const test::Reserved from(kBytes);
+  const test::Reserved to(kBytes);
   const float value = 1.5F;
-  std::memcpy(from + kFar * 4, &value, sizeof(value));
+  std::memcpy(from.data() + kFar * 4, &value, sizeof(value));
   std::array<std::uint32_t, 2 * kPlanWords> plan{0, 0, 0, 1, 1, 0};
   const StoreParams params{.from = {.offset = 0, .token = kFar, .head = 0, .dim = 0},
                            .to_offset = 0,
@@ -294,14 +288,12 @@ TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
   const std::array<std::uint32_t, 2> constants{kF32, kF16};
   store_cpu({.constants = constants,
              .params = &params,
-             .bound = {from, to, reinterpret_cast<std::byte*>(plan.data())},
+             .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(plan.data())},
              .first_row = 0,
              .last_row = 2});
   std::uint16_t stored = 0;
-  std::memcpy(&stored, to + kFar * 2, sizeof(stored));
+  std::memcpy(&stored, to.data() + kFar * 2, sizeof(stored));
   EXPECT_EQ(stored, f16_from_f32(1.5F));
-  munmap(from, kBytes);
-  munmap(to, kBytes);
 }
 
 TEST(TokenRun, CannotLeaveOutWhatHasNoDefault) {
