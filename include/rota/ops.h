@@ -84,7 +84,8 @@ struct Rotary {
   std::optional<RopeSections> sections = {};        // else one axis
 };
 
-// RMS norm of each head vector: x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset).
+// RMS norm of each head vector: x / sqrt(mean(x^2) + epsilon) * (weight + weight_offset), in f32: a head whose sum of
+// squares overflows becomes zeros.
 struct HeadNorm {
   Required<double> epsilon;
   std::optional<View> weight = {};  // {1, 1, dim} for all heads, or {1, heads, dim}
@@ -107,9 +108,8 @@ struct Rope {
   const Rotary& rotary;
 };
 
-// Rotates head vectors by their positions, after their norm if asked. Coordinates beyond rope_dim are copied as
-// store() would, or normed. Off by at most 2 last places of `to` and 1e-6 of a pair's length; a norm adds
-// 1e-6 + dim * 2e-9 of it. A sum of squares beyond f32 gives zeros.
+// Rotates head vectors by their positions, after their norm if asked; what is beyond rope_dim is copied as by store(),
+// or normed. Off by at most 2 last places of `to` and 1e-6 of a pair's length; a norm adds 1e-6 + dim * 2e-9 of it.
 ROTA_API void rope(Encoder& encoder, const Rope& call);
 
 }  // namespace rota
