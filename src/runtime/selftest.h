@@ -2,10 +2,21 @@
 
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "rota/device.h"
+#include "rota/encoder.h"
 
 namespace rota::runtime {
+
+// Records by record(Encoder&), submits and waits.
+template <class Record>
+Status run_on(Device& device, const Record& record) {
+  Encoder encoder = device.encoder();
+  record(encoder);
+  auto fence = std::move(encoder).submit();
+  return fence ? fence->wait() : Status(fence.error());
+}
 
 // Runs one op on both devices and compares; the error tells where they differ.
 struct SelfTest {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "rota/rota.h"
+#include "runtime/selftest.h"
 
 namespace rota::test {
 
@@ -52,14 +53,7 @@ class OnDevice : public ::testing::Test {
     EXPECT_TRUE(rota_result.ok()) << rota_result.error().message; \
   } while (false)
 
-// Records by record(Encoder&), submits and waits.
-template <class Record>
-Status run(Device& device, const Record& record) {
-  Encoder encoder = device.encoder();
-  record(encoder);
-  auto fence = std::move(encoder).submit();
-  return fence ? fence->wait() : Status(fence.error());
-}
+using runtime::run_on;
 
 // The error must have this code, and a message that contains each of these texts.
 template <class T>

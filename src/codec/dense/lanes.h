@@ -10,6 +10,9 @@ using U32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint32_t;
 using I32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int32_t;
 using U16s [[gnu::vector_size(ROTA_ISA_LANES * 2)]] = std::uint16_t;
 
+// Of so many elements, how many one step takes.
+ROTA_LANES_INLINE std::uint64_t lanes_of(std::uint64_t left) noexcept { return left < kLanes ? left : kLanes; }
+
 template <class To, class From>
 ROTA_LANES_INLINE To same_bits(const From& from) noexcept {
   static_assert(sizeof(To) == sizeof(From));

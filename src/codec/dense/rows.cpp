@@ -1,18 +1,15 @@
 #include "codec/dense/rows.h"
 
 #include <array>
-#include <utility>
 
 #include "codec/dense/dense.params.h"
+#include "codec/dense/type_pairs.h"
 
 namespace rota::codec {
 
 static_assert(ops::kF32 == static_cast<std::uint32_t>(DType::f32) &&
               ops::kF16 == static_cast<std::uint32_t>(DType::f16) &&
               ops::kBf16 == static_cast<std::uint32_t>(DType::bf16));
-
-// Indexed by both types' numbers.
-using ConvertRows = std::array<ConvertRow, kDTypes.size() * kDTypes.size()>;
 
 }  // namespace rota::codec
 
@@ -22,9 +19,8 @@ using ConvertRows = std::array<ConvertRow, kDTypes.size() * kDTypes.size()>;
 namespace rota::codec {
 
 ConvertRow row_converter(DType from, DType to, core::Isa isa) noexcept {
-  static constexpr std::array<ConvertRows, core::kIsas.size()> kByIsa{ROTA_BY_ISA(kRows)};
-  return kByIsa[static_cast<std::size_t>(isa)]
-               [static_cast<std::size_t>(from) * kDTypes.size() + static_cast<std::size_t>(to)];
+  static constexpr std::array<ByTypePair<ConvertRow>, core::kIsas.size()> kByIsa{ROTA_BY_ISA(kRows)};
+  return kByIsa[static_cast<std::size_t>(isa)][type_pair(from, to)];
 }
 
 }  // namespace rota::codec

@@ -11,9 +11,9 @@ ROTA_LANES void convert_row(SourceRow from, TargetRow to, std::uint64_t count) n
   const std::uint64_t to_step = to.stride * info(To).bytes;
   const bool side_by_side = from.stride == 1 && to.stride == 1;
   if constexpr (From == To) {
-    const std::uint64_t pieces = side_by_side ? (count > 0 ? 1 : 0) : count;
-    for (std::uint64_t i = 0; i < pieces; ++i) {
-      std::memcpy(to.at + i * to_step, from.at + i * from_step, info(To).bytes * (count / pieces));
+    if (side_by_side && count > 0) std::memcpy(to.at, from.at, count * info(To).bytes);
+    for (std::uint64_t i = 0; !side_by_side && i < count; ++i) {
+      std::memcpy(to.at + i * to_step, from.at + i * from_step, info(To).bytes);
     }
   } else {
     std::uint64_t i = 0;
@@ -21,14 +21,13 @@ ROTA_LANES void convert_row(SourceRow from, TargetRow to, std::uint64_t count) n
       store<To>(load<From>(from.at + i * from_step), to.at + i * to_step);
     }
     for (; i < count; i += kLanes) {
-      const std::uint64_t left = count - i < kLanes ? count - i : kLanes;
-      store<To>(load<From>(from.at + i * from_step, {left, from_step}), to.at + i * to_step, {left, to_step});
+      const std::uint64_t lanes = lanes_of(count - i);
+      store<To>(load<From>(from.at + i * from_step, {lanes, from_step}), to.at + i * to_step, {lanes, to_step});
     }
   }
 }
 
-inline constexpr ConvertRows kRows = []<std::size_t... I>(std::index_sequence<I...>) {
-  return ConvertRows{convert_row<kDTypes[I / kDTypes.size()].dtype, kDTypes[I % kDTypes.size()].dtype>...};
-}(std::make_index_sequence<kDTypes.size() * kDTypes.size()>());
+inline constexpr auto kRows =
+    for_type_pairs<ConvertRow>([]<DType From, DType To>() -> ConvertRow { return convert_row<From, To>; });
 
 }  // namespace rota::codec::ROTA_ISA

@@ -196,6 +196,7 @@ Result<RopePlan> check_rope(const Rope& call, const runtime::Target& target) {
 
 RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, const PairTable& pairs) {
   const auto& [tokens, heads, dim] = tensor.from.shape;
+  const std::uint32_t turning_units = pairs.unit == kTwoPairs ? pairs.pairs / 2 : pairs.pairs;
   RopeParams params{.from = runtime::strides_of(tensor.from, bound.from),
                     .to = runtime::strides_of(tensor.to, bound.to),
                     .weight = {},
@@ -206,14 +207,13 @@ RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, 
                     .magnitude = pairs.magnitude,
                     .epsilon = 0,
                     .weight_offset = 0,
-                    .units = 0};
+                    .units = turning_units + (static_cast<uint>(dim) - 2 * pairs.pairs + 1) / 2};
   if (tensor.norm) {
     params.epsilon = static_cast<float>(double{tensor.norm->epsilon});
     params.weight_offset = static_cast<float>(tensor.norm->weight_offset);
     if (tensor.norm->weight && bound.weight) params.weight = runtime::strides_of(*tensor.norm->weight, *bound.weight);
   }
 
-  params.units = (pairs.unit == kTwoPairs ? pairs.pairs / 2 : pairs.pairs) + (params.dim - 2 * pairs.pairs + 1) / 2;
   const std::uint32_t lanes = std::clamp(std::bit_ceil(params.units), kFewestRowLanes, kRopeGroupSize);
   const std::uint64_t rows = tokens * heads;
   const std::uint64_t groups = (rows - 1) / (kRopeGroupSize / lanes) + 1;

@@ -7,15 +7,17 @@
 #include "copy_limit.h"
 #include "rota/rota.h"
 
-// A prompt's queries, beside a plain copy of as many bytes. Compare medians of one run:
-// --benchmark_filter='rope|rotate'
-// --benchmark_enable_random_interleaving=true --benchmark_repetitions=9 --benchmark_report_aggregates_only=true.
+// A prompt's queries, beside a plain copy of as many bytes. Compare medians of one run, interleaved at random
+// (--benchmark_enable_random_interleaving=true --benchmark_repetitions=9).
 
 namespace rota {
 namespace {
 
 constexpr Shape kShape{.tokens = 2048, .heads = 16, .dim = 256};
-constexpr std::uint64_t kElements = kShape.tokens * kShape.heads * kShape.dim;
+
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+  return shape.tokens * shape.heads * shape.dim * info(dtype).bytes;
+}
 
 // As many calls in one submission, each with memory of its own or all with the same: out of cache or in it.
 constexpr std::size_t kCalls = 16;
@@ -30,17 +32,14 @@ struct Case {
   Where where = Where::elsewhere;
   Pairing pairing = Pairing::halves;
   bool normed = false;
+  std::uint64_t heads = kShape.heads;
 };
-
-void count_bytes(benchmark::State& state, DType dtype) {
-  const std::uint64_t bytes = 2 * kCalls * kElements * info(dtype).bytes;
-  state.SetBytesProcessed(static_cast<std::int64_t>(bytes) * static_cast<std::int64_t>(state.iterations()));
-}
 
 void rotate(benchmark::State& state, const Case& what) {
   const auto threads = static_cast<std::uint32_t>(state.range(0));
   Device device = Device::open({.device = "cpu", .threads = threads}).value();
-  const std::vector<std::byte> zeros(kElements * info(what.dtype).bytes);
+  const Shape shape{.tokens = kShape.tokens, .heads = what.heads, .dim = kShape.dim};
+  const std::vector<std::byte> zeros(bytes_of(shape, what.dtype));
   const auto allocate = [&] {
     Buffer buffer = device.allocate(zeros.size()).value();
     buffer.write(zeros).value();
@@ -51,7 +50,7 @@ void rotate(benchmark::State& state, const Case& what) {
     const Buffer from = allocate();
     const Buffer to = what.where == Where::in_place ? from : allocate();
     tensors.push_back(
-        {.from = View::token_major(from, what.dtype, kShape), .to = MutView::token_major(to, what.dtype, kShape)});
+        {.from = View::token_major(from, what.dtype, shape), .to = MutView::token_major(to, what.dtype, shape)});
     if (what.normed) tensors.back().norm = HeadNorm{.epsilon = 1e-6};
   }
   std::vector<std::int64_t> positions(kShape.tokens);
@@ -64,13 +63,14 @@ void rotate(benchmark::State& state, const Case& what) {
     }
     std::move(encoder).submit().value().wait().value();
   }
-  count_bytes(state, what.dtype);
+  state.SetBytesProcessed(static_cast<std::int64_t>(2 * kCalls * zeros.size()) *
+                          static_cast<std::int64_t>(state.iterations()));
 }
 
 void rope_copy(benchmark::State& state, DType dtype, Cache cache) {
-  bench::copy_limit(state, {.bytes = kElements * info(dtype).bytes,
-                            .count = kCalls,
-                            .buffers = cache == Cache::warm ? std::size_t{1} : kCalls});
+  bench::copy_limit(
+      state,
+      {.bytes = bytes_of(kShape, dtype), .count = kCalls, .buffers = cache == Cache::warm ? std::size_t{1} : kCalls});
 }
 
 // The way not taken: cosines and sines of all positions in f64, which a caller would have to keep from call to call.
@@ -90,28 +90,6 @@ void make_rope_table(benchmark::State& state) {
   }
 }
 BENCHMARK(make_rope_table)->UseRealTime();
-
-// One head per token: hardly anything but angles.
-void rotate_one_head(benchmark::State& state) {
-  Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  const Shape shape{.tokens = kShape.tokens, .heads = 1, .dim = kShape.dim};
-  Buffer keys = device.allocate(shape.tokens * shape.dim * 2).value();
-  keys.write(std::vector<std::byte>(keys.size_bytes())).value();
-  const RopeTensor tensor = RopeTensor::in_place(MutView::token_major(keys, DType::f16, shape));
-  std::vector<std::int64_t> positions(shape.tokens);
-  std::iota(positions.begin(), positions.end(), 100000);
-  for (auto _ : state) {
-    Encoder encoder = device.encoder();
-    for (std::size_t i = 0; i < kCalls; ++i) {
-      rope(encoder,
-           {.tensors = {&tensor, 1}, .positions = positions, .rotary = {.pairing = Pairing::halves, .theta = 1e6}});
-    }
-    std::move(encoder).submit().value().wait().value();
-  }
-  state.SetItemsProcessed(static_cast<std::int64_t>(kCalls * shape.tokens) *
-                          static_cast<std::int64_t>(state.iterations()));
-}
-BENCHMARK(rotate_one_head)->UseRealTime();
 
 // One decoded token, queries and keys of 32 layers: what a call costs.
 void rotate_one_token(benchmark::State& state) {
@@ -145,6 +123,8 @@ BENCHMARK_CAPTURE(rotate, f16_cold_in_place, Case{.cache = Cache::cold, .where =
     ->Arg(1)
     ->Arg(2)
     ->UseRealTime();
+// One head per token: hardly anything but angles.
+BENCHMARK_CAPTURE(rotate, f16_warm_one_head, Case{.where = Where::in_place, .heads = 1})->Arg(1)->UseRealTime();
 BENCHMARK_CAPTURE(rotate, f16_warm_interleaved, Case{.pairing = Pairing::interleaved})->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(rotate, f16_warm_normed, Case{.normed = true})->Arg(1)->Arg(2)->UseRealTime();
 BENCHMARK_CAPTURE(rotate, bf16_warm, Case{.dtype = DType::bf16})->Arg(1)->Arg(2)->UseRealTime();

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 #include <span>
-#include <utility>
 
 #include "codec/dense/rows.h"
+#include "codec/dense/type_pairs.h"
 #include "ops/rope/rope.h"
 
 namespace rota::ops {
@@ -43,12 +42,11 @@ struct RopeCall {
 
 struct RopeRows {
   using TurnRow = void (*)(const RopeCall&, const RopeScratch&, const RopeRow&) noexcept;
-  using TurnRows = std::array<TurnRow, kDTypes.size() * kDTypes.size()>;  // by both types' numbers
 
   void (*fill_turns)(const RopeCall&, std::uint64_t token, RopeScratch&) noexcept;
   std::array<float (*)(const std::byte* from, float* row, std::uint64_t dim) noexcept, kDTypes.size()> widen_and_square;
   void (*scale_row)(float* row, float scale, const float* weight, std::uint64_t dim) noexcept;
-  TurnRows turn_row;
+  codec::ByTypePair<TurnRow> turn_row;
 };
 
 }  // namespace
@@ -121,8 +119,8 @@ class RowTurner {
         rest_moves_(rope_dim() < p_.dim && (norm_ != kNotNormed || call.constants[RopeConstant::kInPlace] == 0)),
         isa_(isa),
         rows_(kRopeRowsByIsa[static_cast<std::size_t>(isa)]),
-        turn_row_(rows_.turn_row[static_cast<std::size_t>(through_row_ ? DType::f32 : from_.dtype) * kDTypes.size() +
-                                 static_cast<std::size_t>(into_row_ ? DType::f32 : to_.dtype)]),
+        turn_row_(rows_.turn_row[codec::type_pair(through_row_ ? DType::f32 : from_.dtype,
+                                                  into_row_ ? DType::f32 : to_.dtype)]),
         runs_(table_of(call), unit_of(call) == kNeighbourPair ? 0 : p_.pairs),
         call_{p_,
               reinterpret_cast<const std::uint32_t*>(call.bound[2]),

@@ -8,10 +8,9 @@ namespace lanes = codec::ROTA_ISA;
 using lanes::F32s;
 using lanes::I32s;
 using lanes::kLanes;
+using lanes::lanes_of;
 using lanes::U32s;
 using U64s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint64_t;
-
-ROTA_LANES_INLINE std::uint64_t lanes_of(std::uint64_t left) noexcept { return left < kLanes ? left : kLanes; }
 
 ROTA_LANES_INLINE U32s load_words(const std::uint32_t* at, std::uint64_t count) noexcept {
   U32s words = {};
@@ -179,8 +178,7 @@ inline constexpr RopeRows kRopeRows{
     .fill_turns = fill_turns,
     .widen_and_square = {widen_and_square<DType::f32>, widen_and_square<DType::f16>, widen_and_square<DType::bf16>},
     .scale_row = scale_row,
-    .turn_row = []<std::size_t... I>(std::index_sequence<I...>) {
-      return RopeRows::TurnRows{turn_row<kDTypes[I / kDTypes.size()].dtype, kDTypes[I % kDTypes.size()].dtype>...};
-    }(std::make_index_sequence<kDTypes.size() * kDTypes.size()>())};
+    .turn_row = codec::for_type_pairs<RopeRows::TurnRow>(
+        []<DType From, DType To>() -> RopeRows::TurnRow { return turn_row<From, To>; })};
 
 }  // namespace rota::ops::ROTA_ISA

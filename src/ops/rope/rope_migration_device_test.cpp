@@ -21,10 +21,6 @@ struct OldPair {
 };
 using OldFunction = std::function<std::vector<OldPair>(std::uint64_t token)>;
 
-RopeSections contiguous(std::vector<std::uint32_t> pairs, SectionFrequencies frequencies = SectionFrequencies::shared) {
-  return {.pairs = std::move(pairs), .order = SectionOrder::contiguous, .frequencies = frequencies};
-}
-
 class RopeMigration : public OnDevice {
  protected:
   void expect_as_old(TensorUnderTest& tensor, const Rope& call, const OldFunction& old) {
@@ -45,9 +41,8 @@ class RopeMigration : public OnDevice {
         }
         const auto found = tensor.head_after(token, head);
         for (std::uint64_t d = 0; d < shape.dim; ++d) {
-          const double bound = rope_bound(tensor.tensor.to.dtype, wanted[d], lengths[d]) +
-                               (tensor.tensor.norm ? norm_bound(shape.dim) * lengths[d] : 0);
-          EXPECT_NEAR(found[d], wanted[d], bound) << "token " << token << ", coordinate " << d;
+          EXPECT_NEAR(found[d], wanted[d], rope_bound(tensor.tensor, wanted[d], lengths[d]))
+              << "token " << token << ", coordinate " << d;
         }
       }
     }

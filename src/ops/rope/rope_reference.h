@@ -42,8 +42,9 @@ inline Real frequency_by_definition(const Rotary& rotary, std::uint64_t rope_dim
   if (rotary.sections && rotary.sections->frequencies == SectionFrequencies::own) {
     const std::uint32_t axis = axis_by_definition(rotary, pair);
     index = 0;
-    for (std::uint64_t before = 0; before < pair; ++before)
+    for (std::uint64_t before = 0; before < pair; ++before) {
       if (axis_by_definition(rotary, before) == axis) ++index;
+    }
     dim = std::uint64_t{2} * rotary.sections->pairs[axis];
   }
   const auto d = static_cast<Real>(rotary.exponent_dim.value_or(dim));
@@ -133,6 +134,17 @@ inline double norm_bound(std::uint64_t dim) { return ((static_cast<double>(dim) 
 // What `rope` promises, a little more than four times the rounding of a result.
 inline double rope_bound(DType to, double wanted, double length) {
   return 2 * last_place(to, wanted) + 1e-6 * length + kFlushed;
+}
+
+// The same for one coordinate of a call's result, normed or not.
+inline double rope_bound(const RopeTensor& tensor, double wanted, double length) {
+  const double of_norm = tensor.norm ? norm_bound(tensor.to.shape.dim) * length : 0;
+  return rope_bound(tensor.to.dtype, wanted, length) + of_norm;
+}
+
+inline RopeSections contiguous(std::vector<std::uint32_t> pairs,
+                               SectionFrequencies frequencies = SectionFrequencies::shared) {
+  return {.pairs = std::move(pairs), .order = SectionOrder::contiguous, .frequencies = frequencies};
 }
 
 // Finite numbers with heavy tails, zeros and denormals, none so large that a rotation overflows f16.
@@ -249,8 +261,7 @@ class TensorUnderTest {
         const RotatedHead wanted = rotate_by_definition(rotary, of_token, before);
         for (std::uint64_t d = 0; d < spec_.shape.dim; ++d) {
           const double found = value_of(load_bits(bytes, spec_.to, place(tensor.to, token, head, d)), spec_.to);
-          const double bound = rope_bound(spec_.to, wanted.values[d], wanted.lengths[d]) +
-                               (tensor.norm ? norm_bound(spec_.shape.dim) * wanted.lengths[d] : 0);
+          const double bound = rope_bound(tensor, wanted.values[d], wanted.lengths[d]);
           const bool spoilt = !std::isfinite(wanted.values[d]);
           const double error = spoilt ? (std::isfinite(found) ? std::numeric_limits<double>::infinity() : 0)
                                       : std::fabs(found - wanted.values[d]) / bound;
@@ -308,7 +319,7 @@ class TensorUnderTest {
 };
 
 inline Status run_rope(Device& device, const Rope& call) {
-  return run(device, [&](Encoder& encoder) { rope(encoder, call); });
+  return run_on(device, [&](Encoder& encoder) { rope(encoder, call); });
 }
 
 }  // namespace rota::test

@@ -1,9 +1,7 @@
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <vector>
 
@@ -78,13 +76,11 @@ Result<std::vector<float>> rotated(Device& device, const Case& what) {
   if (Status status = buffer->write(bytes); !status) return status.error();
   RopeTensor tensor = RopeTensor::in_place(MutView::token_major(*buffer, what.dtype, kShape));
   if (what.normed) tensor.norm = HeadNorm{.epsilon = kEpsilon};
-  Encoder encoder = device.encoder();
-  rope(encoder, {.tensors = {&tensor, 1},
-                 .positions = kPositions,
-                 .rotary = {.pairing = what.pairing, .theta = kTheta, .rope_dim = kRopeDim}});
-  auto fence = std::move(encoder).submit();
-  if (!fence) return fence.error();
-  if (Status status = fence->wait(); !status) return status.error();
+  const Rotary rotary{.pairing = what.pairing, .theta = kTheta, .rope_dim = kRopeDim};
+  const Status done = runtime::run_on(device, [&](Encoder& encoder) {
+    rope(encoder, {.tensors = {&tensor, 1}, .positions = kPositions, .rotary = rotary});
+  });
+  if (!done) return done.error();
   if (Status status = buffer->read(bytes); !status) return status.error();
   return widened(bytes, what.dtype);
 }

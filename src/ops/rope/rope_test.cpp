@@ -347,9 +347,7 @@ TEST_F(RopeCheck, RefusesMorePositionsThanOneBindingHolds) {
 
 // What a launch is told.
 
-RopeSections contiguous(std::vector<std::uint32_t> pairs) {
-  return {.pairs = std::move(pairs), .order = SectionOrder::contiguous, .frequencies = SectionFrequencies::shared};
-}
+using test::contiguous;
 
 RopeLaunch launch_for(const RopeTensor& tensor, const Rotary& rotary) {
   const PairTable pairs = pair_table(rotary, rotary.rope_dim.value_or(tensor.from.shape.dim)).value();

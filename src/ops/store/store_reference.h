@@ -119,7 +119,7 @@ inline PairUnderTest make_pair(Device& device, std::mt19937_64& random, const Pl
 }
 
 inline Status run_store(Device& device, const std::vector<StorePair>& pairs, const std::vector<TokenRun>& runs) {
-  return run(device, [&](Encoder& encoder) { store(encoder, {.pairs = pairs, .sequences = runs}); });
+  return run_on(device, [&](Encoder& encoder) { store(encoder, {.pairs = pairs, .sequences = runs}); });
 }
 
 }  // namespace rota::test

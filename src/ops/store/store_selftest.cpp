@@ -69,11 +69,9 @@ Result<std::vector<std::byte>> stored(Device& device, DType from, DType to) {
   const StorePair pair{
       .from = View::token_major(*source, from, {.tokens = kTokens, .heads = kPool.heads, .dim = kPool.dim}),
       .to = SlotView::head_major(*pool, to, kPool)};
-  Encoder encoder = device.encoder();
-  store(encoder, {.pairs = {&pair, 1}, .sequences = {&kRun, 1}});
-  auto fence = std::move(encoder).submit();
-  if (!fence) return fence.error();
-  if (Status status = fence->wait(); !status) return status.error();
+  const Status done = runtime::run_on(
+      device, [&](Encoder& encoder) { store(encoder, {.pairs = {&pair, 1}, .sequences = {&kRun, 1}}); });
+  if (!done) return done.error();
   if (Status status = pool->read(pool_bytes); !status) return status.error();
   return pool_bytes;
 }
