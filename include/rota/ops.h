@@ -112,4 +112,36 @@ struct Rope {
 // or normed. Off by at most 2 last places of `to` and 1e-6 of a pair's length; a norm adds 1e-6 + dim * 2e-9 of it.
 ROTA_API void rope(Encoder& encoder, const Rope& call);
 
+struct SealPage {
+  Required<std::uint64_t> from;              // page of slots
+  Required<std::uint64_t> to;                // sealed page
+  std::optional<std::uint64_t> tokens = {};  // slots that hold one, from the first; else all. The rest seals to zeros
+  std::uint64_t sinks = 0;                   // tokens, from the first, that the key mean leaves out
+};
+
+struct Seal {
+  SlotView from;
+  SealedView to;                    // in other bytes than `from` spans
+  std::span<const SealPage> pages;  // of any layers and sequences, every head of each
+  Counter non_finite;               // counts values that f16 cannot hold: NaN seals as 0, the others as +-65504
+};
+
+// Compresses pages. Every device gives the same bytes: docs/page-format.md.
+ROTA_API void seal(Encoder& encoder, const Seal& call);
+
+struct UnsealPage {
+  Required<std::uint64_t> from;              // sealed page
+  Required<std::uint64_t> to;                // page of slots
+  std::optional<std::uint64_t> tokens = {};  // to restore, from the first; else all. Other slots stay as they are
+};
+
+struct Unseal {
+  SealedView from;
+  SlotView to;  // in other bytes than `from` spans
+  std::span<const UnsealPage> pages;
+};
+
+// Restores what a reader of sealed pages sees, finite always. Every device gives the same bits.
+ROTA_API void unseal(Encoder& encoder, const Unseal& call);
+
 }  // namespace rota

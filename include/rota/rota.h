@@ -1,6 +1,7 @@
 #pragma once
 
 #include "rota/buffer.h"
+#include "rota/codec.h"
 #include "rota/device.h"
 #include "rota/dtype.h"
 #include "rota/encoder.h"

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "rota/buffer.h"
+#include "rota/codec.h"
 #include "rota/dtype.h"
 
 namespace rota {
@@ -107,6 +108,36 @@ struct SlotView {
             .slot_stride = shape.dim,
             .head_stride = head_size};
   }
+};
+
+struct SealedShape {
+  std::uint64_t pages = 1, heads = 0;
+};
+
+// Sealed pages addressed as [page, head], page_bytes(format) each. Offset and strides count bytes, in multiples of 64;
+// all of it may be written.
+struct SealedView {
+  Buffer buffer;
+  PageFormat format;
+  SealedShape shape = {};
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t page_stride_bytes = 0, head_stride_bytes = 0;
+
+  // [page][head], one after the other
+  static SealedView packed(Buffer buffer, const PageFormat& format, SealedShape shape) {
+    const std::uint64_t bytes = page_bytes(format);
+    return {.buffer = std::move(buffer),
+            .format = format,
+            .shape = shape,
+            .page_stride_bytes = detail::saturating_multiply(shape.heads, bytes),
+            .head_stride_bytes = bytes};
+  }
+};
+
+// A 64-bit number, little-endian, that ops add to. Whoever reads it has set it to zero before.
+struct Counter {
+  Buffer buffer;
+  std::uint64_t offset_bytes = 0;  // a multiple of 8
 };
 
 }  // namespace rota

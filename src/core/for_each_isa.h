@@ -33,7 +33,7 @@
 
 #define ROTA_ISA avx512
 #define ROTA_ISA_LANES 16
-#define ROTA_LANES [[gnu::target("avx2,f16c,avx512f,avx512dq")]]
+#define ROTA_LANES [[gnu::target("avx2,f16c,avx512f,avx512dq,avx512bw")]]
 #include ROTA_LANES_FILE
 #undef ROTA_LANES
 #undef ROTA_ISA_LANES

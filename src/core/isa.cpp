@@ -7,7 +7,10 @@ bool runs_here(Isa isa) noexcept {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   if (isa == Isa::avx2) return avx2;
-  if (isa == Isa::avx512) return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+  if (isa == Isa::avx512) {
+    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw");
+  }
 #endif
   return isa == Isa::baseline;
 }

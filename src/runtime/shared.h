@@ -1,4 +1,4 @@
-// Included by C++ and by GLSL: what a params struct is written in.
+// Included by C++ and by GLSL: what a params struct, and a function that both share, is written in.
 //
 // Wide is a 64-bit number on both sides. A GPU kernel reads its low word only: what it can address
 // fits in 32 bits, and runtime/target.h refuses the rest.
@@ -7,6 +7,7 @@
 #include <cstdint>
 #define ROTA_PARAMS_BEGIN namespace rota::ops {
 #define ROTA_PARAMS_END }
+#define ROTA_SHARED inline
 namespace rota::ops {
 using uint = std::uint32_t;
 using Wide = std::uint64_t;
@@ -14,6 +15,7 @@ using Wide = std::uint64_t;
 #else
 #define ROTA_PARAMS_BEGIN
 #define ROTA_PARAMS_END
+#define ROTA_SHARED
 #define constexpr const
 #define Wide uvec2
 #define low(wide) ((wide).x)

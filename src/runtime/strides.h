@@ -22,6 +22,14 @@ inline ops::Strides strides_of(const View& view, const Bindable& bound) {
           .dim = effective(view.dim_stride, view.shape.dim)};
 }
 
+inline ops::SlotStrides strides_of(const SlotView& view, const Bindable& bound) {
+  return {.offset = bound.first_element,
+          .page = effective(view.page_stride, view.shape.pages),
+          .slot = effective(view.slot_stride, view.shape.page_slots),
+          .head = effective(view.head_stride, view.shape.heads),
+          .dim = effective(view.dim_stride, view.shape.dim)};
+}
+
 // Whether each word of a row's elements is whole: side by side, and every row starts on a word.
 inline bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts, std::uint64_t dim_stride) {
   if (info(dtype).bytes == sizeof(std::uint32_t)) return true;
@@ -30,6 +38,10 @@ inline bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row
 
 inline bool in_whole_words(DType dtype, const ops::Strides& strides) {
   return in_whole_words(dtype, {strides.offset, strides.token, strides.head}, strides.dim);
+}
+
+inline bool in_whole_words(DType dtype, const ops::SlotStrides& strides) {
+  return in_whole_words(dtype, {strides.offset, strides.page, strides.slot, strides.head}, strides.dim);
 }
 
 }  // namespace rota::runtime

@@ -13,6 +13,15 @@ struct Strides {
   Wide dim;
 };
 
+// The same of [page, slot, head, dim].
+struct SlotStrides {
+  Wide offset;
+  Wide page;
+  Wide slot;
+  Wide head;
+  Wide dim;
+};
+
 ROTA_PARAMS_END
 
 #endif

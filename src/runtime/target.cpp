@@ -1,6 +1,7 @@
 #include "runtime/target.h"
 
 #include <array>
+#include <optional>
 #include <span>
 
 #include "runtime/device_state.h"
@@ -17,7 +18,7 @@ std::string dtype_names() {
 // What every kind of view has in common.
 struct Extents {
   const Buffer& buffer;
-  DType dtype;
+  std::optional<DType> dtype;  // nothing: of bytes
   std::uint64_t offset;
   std::span<const core::Axis> axes;
 };
@@ -43,12 +44,12 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
     return core::refuse(refusal, fmt::format("in a buffer of another device ({})", owner->info().id),
                         "a buffer of the encoder's own {}", target.id);
   }
-  if (!is_known(view.dtype)) {
-    return core::refuse(refusal, fmt::format("of dtype {}", static_cast<unsigned>(view.dtype)), "{}", dtype_names());
+  if (view.dtype && !is_known(*view.dtype)) {
+    return core::refuse(refusal, fmt::format("of dtype {}", static_cast<unsigned>(*view.dtype)), "{}", dtype_names());
   }
   if (view.offset == View::kOutside) return core::refuse(refusal, "a slice that leaves its view", "tokens inside it");
 
-  const std::uint32_t element_bytes = info(view.dtype).bytes;
+  const std::uint32_t element_bytes = view.dtype ? info(*view.dtype).bytes : 1;
   const std::uint64_t size_bytes = view.buffer.size_bytes();
   const auto touched = core::byte_range(view.offset, view.axes, element_bytes);
   if (!touched || touched->end > size_bytes) {
@@ -90,6 +91,41 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
 
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SlotView& view) {
   return check_written(target, refusal, {view.buffer, view.dtype, view.offset, axes_of(view)});
+}
+
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SealedView& view) {
+  constexpr std::uint64_t kStep = 64;
+  if (Status status = check(view.format); !status) {
+    return Error{status.error().code,
+                 fmt::format("{}: {}: {}", refusal.op, refusal.argument.text(), status.error().message)};
+  }
+  for (const std::uint64_t bytes : {view.offset_bytes, view.page_stride_bytes, view.head_stride_bytes}) {
+    if (bytes % kStep == 0) continue;
+    return core::refuse(refusal, fmt::format("a view with an offset or stride of {} bytes", bytes), "multiples of {}",
+                        kStep);
+  }
+  const std::array<core::Axis, 3> axes{{{view.shape.pages, view.page_stride_bytes},
+                                        {view.shape.heads, view.head_stride_bytes},
+                                        {page_bytes(view.format), 1}}};
+  return check_written(target, refusal, {view.buffer, {}, view.offset_bytes, axes});
+}
+
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Counter& counter) {
+  constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
+  if (counter.offset_bytes % kBytes != 0) {
+    return core::refuse(refusal, fmt::format("at byte {}", counter.offset_bytes), "a multiple of {}", kBytes);
+  }
+  const std::array<core::Axis, 1> axes{{{kBytes, 1}}};
+  return check_written(target, refusal, {counter.buffer, {}, counter.offset_bytes, axes});
+}
+
+Status check_apart(std::string_view op, const Bound& source, const Bound& target, std::string_view or_else) {
+  const core::ByteRange& from = source.view.touched;
+  const core::ByteRange& to = target.view.touched;
+  if (source.buffer.state() != target.buffer.state() || !from.overlaps(to)) return {};
+  return core::refuse({op, source.argument},
+                      fmt::format("in bytes {} to {} of one buffer with {}", from.begin, from.end, target.argument.text()),
+                      "bytes outside of its {} to {}{}", to.begin, to.end, or_else);
 }
 
 Binding bind(const Buffer& buffer, const Bindable& view) {

@@ -45,6 +45,18 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
 // As above, and no two elements may share a place: this view is for writing.
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const MutView& view);
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SlotView& view);
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SealedView& view);  // in bytes
+Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Counter& counter);  // in bytes
+
+// One side of a call that must not share bytes with another.
+struct Bound {
+  core::Argument argument;
+  const Buffer& buffer;
+  const Bindable& view;
+};
+
+// `or_else` says what else would be allowed.
+Status check_apart(std::string_view op, const Bound& source, const Bound& target, std::string_view or_else = {});
 
 Binding bind(const Buffer& buffer, const Bindable& view);
 

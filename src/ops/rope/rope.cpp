@@ -67,22 +67,6 @@ bool same_place(const View& from, const View& to) {
          same(from.dim_stride, to.dim_stride, dim);
 }
 
-// What is read may not change meanwhile.
-struct Read {
-  core::Argument argument;
-  const Buffer& buffer;
-  runtime::Bindable bound;
-  std::string_view or_else;
-};
-
-Status check_apart(const Read& read, const Buffer& target, const runtime::Bindable& to) {
-  const core::ByteRange& from = read.bound.touched;
-  if (read.buffer.state() != target.state() || !from.overlaps(to.touched)) return {};
-  return core::refuse({kRopeName, read.argument},
-                      fmt::format("in bytes {} to {} of the target's buffer", from.begin, from.end),
-                      "bytes outside the target's {} to {}{}", to.touched.begin, to.touched.end, read.or_else);
-}
-
 Status check_norm(const HeadNorm& norm, std::size_t index) {
   // Squares below 2^-126 are zero on devices without denormals: beside epsilon that must not show.
   constexpr float kLeast = 0x1p-104F;
@@ -123,11 +107,11 @@ Result<RopePlan::Tensor> check_tensor(const Rope& call, std::size_t index, const
   if (!from) return from.error();
   auto to = runtime::check_view(target, refusal(index, "to"), tensor.to);
   if (!to) return to.error();
+  const runtime::Bound written{of_tensor(index, "to"), tensor.to.buffer, *to};
   RopePlan::Tensor checked{*from, *to, {}, same_place(tensor.from, tensor.to)};
   if (!checked.in_place) {
-    const Status status =
-        check_apart({of_tensor(index, "from"), tensor.from.buffer, *from, ", or exactly the target's place"},
-                    tensor.to.buffer, *to);
+    const Status status = runtime::check_apart(kRopeName, {of_tensor(index, "from"), tensor.from.buffer, *from},
+                                               written, ", or exactly its place");
     if (!status) return status.error();
   }
   if (tensor.norm && tensor.norm->weight) {
@@ -135,7 +119,7 @@ Result<RopePlan::Tensor> check_tensor(const Rope& call, std::size_t index, const
     auto weight = check_weight(view, tensor.from.shape, index, target);
     if (!weight) return weight.error();
     const Status status =
-        check_apart({of_tensor(index, "norm", "weight"), view.buffer, *weight, ""}, tensor.to.buffer, *to);
+        runtime::check_apart(kRopeName, {of_tensor(index, "norm", "weight"), view.buffer, *weight}, written);
     if (!status) return status.error();
     checked.weight = *weight;
   }

@@ -131,7 +131,7 @@ TEST_F(RopeCheck, RefusesSourcesThatOverlapTheirTargetInPart) {
   expect_accepted([&](Call& c) { overlap(c, 0); });
   expect_accepted([&](Call& c) { overlap(c, 160); });
   expect_refused([&](Call& c) { overlap(c, 1); },
-                 {"tensors[0].from is in bytes 0 to 320 of the target's buffer; wanted bytes outside"});
+                 {"tensors[0].from is in bytes 0 to 320 of one buffer with tensors[0].to; wanted bytes outside"});
   expect_refused([&](Call& c) { overlap(c, 158); }, {"tensors[0].from"});
   expect_refused(
       [&](Call& c) {
@@ -184,7 +184,7 @@ TEST_F(RopeCheck, RefusesBadNorms) {
   expect_refused([](Call& c) { c.norm().weight->buffer = {}; }, {"tensors[1].norm.weight is a view of no buffer"});
   expect_refused(
       [](Call& c) { c.norm().weight = View::token_major(c.keys, DType::bf16, {.tokens = 1, .heads = 1, .dim = 8}); },
-      {"tensors[1].norm.weight is in bytes 0 to 16 of the target's buffer; wanted bytes outside the target's 0 to "
+      {"tensors[1].norm.weight is in bytes 0 to 16 of one buffer with tensors[1].to; wanted bytes outside of its 0 to "
        "160"});
   expect_refused([](Call& c) { c.norm().weight->dtype = static_cast<DType>(5); },
                  {"tensors[1].norm.weight is of dtype 5"});

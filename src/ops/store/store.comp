@@ -18,15 +18,15 @@ layout(set = 0, binding = 1) buffer To { uint to_words[]; };
 layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
 
 void store_pair(uint row, uint d, uint first, uint second, bool both) {
-  const uint index = row + d * low(p.to_dim_stride);
+  const uint index = row + d * low(p.to.dim);
   if (kTo == kF32) {
     to_words[index] = first;
-    if (both) to_words[index + low(p.to_dim_stride)] = second;
+    if (both) to_words[index + low(p.to.dim)] = second;
   } else if (kToWords && both) {
     to_words[index >> 1] = first | (second << 16);
   } else {
     STORE_HALF(to_words, index, first);
-    if (both) STORE_HALF(to_words, index + low(p.to_dim_stride), second);
+    if (both) STORE_HALF(to_words, index + low(p.to.dim), second);
   }
 }
 
@@ -42,8 +42,8 @@ void main() {
     const bool both = d + 1u < p.dim;
 
     const uint from_row = low(p.from.offset) + plan[entry] * low(p.from.token) + head * low(p.from.head);
-    const uint to_row = low(p.to_offset) + plan[entry + 1u] * low(p.to_page_stride) +
-                        plan[entry + 2u] * low(p.to_slot_stride) + head * low(p.to_head_stride);
+    const uint to_row = low(p.to.offset) + plan[entry + 1u] * low(p.to.page) +
+                        plan[entry + 2u] * low(p.to.slot) + head * low(p.to.head);
 
     uint first, second = 0u;
     if (kFromWords && kFrom != kF32) {

@@ -49,12 +49,9 @@ Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const r
   if (!from) return from.error();
   auto to = runtime::check_view(target, {kOp, to_name(index)}, pair.to);
   if (!to) return to.error();
-  if (pair.from.buffer.state() == pair.to.buffer.state() && from->touched.overlaps(to->touched)) {
-    return core::refuse({kOp, from_name(index)},
-                        fmt::format("in bytes {} to {} of one buffer with {}", from->touched.begin, from->touched.end,
-                                    to_name(index).text()),
-                        "a source outside the target's bytes {} to {}", to->touched.begin, to->touched.end);
-  }
+  const Status apart = runtime::check_apart(kOp, {from_name(index), pair.from.buffer, *from},
+                                            {to_name(index), pair.to.buffer, *to});
+  if (!apart) return apart.error();
   return StorePlan::Pair{*from, *to};
 }
 
@@ -196,18 +193,12 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
 StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens) {
   const auto& [from, to] = pair;
   const StoreParams params{.from = runtime::strides_of(from, bound.from),
-                           .to_offset = bound.to.first_element,
-                           .to_page_stride = runtime::effective(to.page_stride, to.shape.pages),
-                           .to_slot_stride = runtime::effective(to.slot_stride, to.shape.page_slots),
-                           .to_head_stride = runtime::effective(to.head_stride, to.shape.heads),
-                           .to_dim_stride = runtime::effective(to.dim_stride, to.shape.dim),
+                           .to = runtime::strides_of(to, bound.to),
                            .tokens = tokens,
                            .heads = static_cast<uint>(to.shape.heads),
                            .dim = static_cast<uint>(to.shape.dim)};
   const bool from_words = runtime::in_whole_words(from.dtype, params.from);
-  const bool to_words = runtime::in_whole_words(
-      to.dtype, {params.to_offset, params.to_page_stride, params.to_slot_stride, params.to_head_stride},
-      params.to_dim_stride);
+  const bool to_words = runtime::in_whole_words(to.dtype, params.to);
   const std::uint64_t rows = tokens * params.heads;
   const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
   return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,

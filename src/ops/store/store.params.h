@@ -10,14 +10,9 @@ constexpr uint kPlanWords = 3;
 
 constexpr uint kStoreGroupSize = 64;
 
-// Offsets and strides in elements; offsets from the start of the binding.
 struct StoreParams {
   Strides from;
-  Wide to_offset;
-  Wide to_page_stride;
-  Wide to_slot_stride;
-  Wide to_head_stride;
-  Wide to_dim_stride;
+  SlotStrides to;
   Wide tokens;
   uint heads;
   uint dim;

@@ -19,8 +19,8 @@ void store_cpu(const runtime::CpuCall& call) noexcept {
     const std::uint32_t* const entry = plan + row / p.heads * kPlanWords;
     const std::uint64_t from = p.from.offset + entry[0] * p.from.token + head * p.from.head;
     const std::uint64_t to =
-        p.to_offset + entry[1] * p.to_page_stride + entry[2] * p.to_slot_stride + head * p.to_head_stride;
-    convert_row({call.bound[0] + from * from_bytes, p.from.dim}, {call.bound[1] + to * to_bytes, p.to_dim_stride},
+        p.to.offset + entry[1] * p.to.page + entry[2] * p.to.slot + head * p.to.head;
+    convert_row({call.bound[0] + from * from_bytes, p.from.dim}, {call.bound[1] + to * to_bytes, p.to.dim},
                 p.dim);
   }
 }

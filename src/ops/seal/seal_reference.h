@@ -1,0 +1,414 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "codec/turbo/turbo.h"
+#include "rota/codec.h"
+#include "rota_tables/turbo.h"
+
+// docs/page-format.md word for word, in wide integers, one value at a time. Shares only the tables with the kernels.
+
+namespace rota::ops::reference {
+
+// Deliberate errors, one in each step: tests prove that their data tells every one of them apart.
+enum class Mutation : std::uint8_t {
+  none,
+  infinity_is_zero,
+  mean_counts_sinks,
+  mean_rounds_down,
+  mean_ties_away,
+  mean_always_removed,
+  mean_removed_at_least_as_large,
+  mantissas_truncate,
+  mantissas_reach_65536,
+  signs_of_the_other_side,
+  hartley_truncates,
+  hartley_row_off_by_one,
+  magnitudes_have_14_bits,
+  magnitudes_truncate,
+  magnitudes_reach_32768,
+  root_is_rounded,
+  step_is_rounded,
+  parity_of_k_ignored,
+  edge_belongs_below,
+  zero_is_positive,
+  uniform_truncates,
+  last_candidate_left_out,
+  tie_takes_later_candidate,
+  no_second_decision,
+  second_decision_always_taken,
+  second_step_is_rounded,
+  rest_of_scale_ignored,
+  scale_ties_away,
+  scale_of_the_root_of_two_ignored,
+  low_plane_last,
+  tokens_and_dims_swapped_in_cells,
+  last,
+};
+
+__extension__ using U128 = unsigned __int128;
+
+// f16 bits to a multiple of 2^-24.
+inline std::int64_t fixed_from_half(std::uint16_t half, Mutation mutation, std::uint64_t& non_finite) {
+  std::uint32_t magnitude = half & 0x7fffU;
+  if (magnitude >= 0x7c00) {
+    ++non_finite;
+    magnitude = magnitude > 0x7c00 || mutation == Mutation::infinity_is_zero ? 0 : 0x7bff;
+  }
+  const std::uint32_t exponent = magnitude >> 10;
+  const std::int64_t mantissa = magnitude & 0x3ffU;
+  const std::int64_t value = exponent == 0 ? mantissa : (mantissa | 0x400) << (exponent - 1);
+  return (half & 0x8000U) != 0 ? -value : value;
+}
+
+inline int bits_of(U128 value) {
+  const auto upper = static_cast<std::uint64_t>(value >> 64);
+  return upper != 0 ? 64 + static_cast<int>(std::bit_width(upper))
+                    : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(value)));
+}
+
+// numerator / denominator * 2^exponent to the nearest f16, ties to even, at most 65504: exactly, by comparing.
+inline std::uint32_t nearest_half(U128 numerator, U128 denominator, int exponent, bool ties_away) {
+  // The result is the number of halves at or below the quotient, moved by half a last place.
+  std::uint32_t below = 0;
+  std::uint32_t above = 0x7c00;
+  const auto compare = [&](std::uint32_t twice, int last_place) {  // sign of quotient - twice * 2^(last_place - 1)
+    U128 left = numerator;
+    U128 right = denominator * twice;
+    const int shift = exponent - (last_place - 1);
+    if (shift >= 0) {
+      if (left != 0 && bits_of(left) + shift > 127) return 1;
+      left <<= shift;
+    } else {
+      if (right != 0 && bits_of(right) - shift > 127) return -1;
+      right <<= -shift;
+    }
+    return left > right ? 1 : left < right ? -1 : 0;
+  };
+  while (above - below > 1) {  // the largest half that is not above the quotient
+    const std::uint32_t middle = (below + above) / 2;
+    const std::uint32_t field = middle >> 10;
+    const std::uint32_t mantissa = field == 0 ? middle : (middle & 0x3ffU) | 0x400U;
+    const int last_place = (field == 0 ? 1 : static_cast<int>(field)) - 25;
+    (compare(2 * mantissa, last_place) >= 0 ? below : above) = middle;
+  }
+  const std::uint32_t field = below >> 10;
+  const std::uint32_t mantissa = field == 0 ? below : (below & 0x3ffU) | 0x400U;
+  const int last_place = (field == 0 ? 1 : static_cast<int>(field)) - 25;
+  const int half_way = compare(2 * mantissa + 1, last_place);
+  const bool up = half_way > 0 || (half_way == 0 && ((below & 1U) != 0 || ties_away));
+  return std::min(below + (up ? 1U : 0U), 0x7bffU);
+}
+
+struct Fit {
+  std::uint64_t dot = 0, norm = 0;
+};
+
+inline bool fits_better(const Fit& a, const Fit& b, bool or_as_well) {
+  const U128 left = U128{a.dot * a.dot} * b.norm;
+  const U128 right = U128{b.dot * b.dot} * a.norm;
+  return left > right || (or_as_well && left == right);
+}
+
+struct Inverse {
+  std::uint64_t factor;
+  int shift;
+};
+
+class Sealer {
+ public:
+  explicit Sealer(const PageFormat& format, Mutation mutation = Mutation::none)
+      : format_(format),
+        mutation_(mutation),
+        dim_(format.head_dim),
+        m_(format.head_dim >> std::countr_zero(std::uint32_t{format.head_dim})),
+        k_(static_cast<std::uint32_t>(std::countr_zero(std::uint32_t{format.head_dim}))),
+        levels_(codec::levels_of(format.codec.bits)) {}
+
+  // One head's page from f16 values, [token][dim].
+  std::vector<std::byte> seal(std::span<const std::uint16_t> values, std::uint64_t sinks = 0) {
+    const std::size_t tokens = values.size() / dim_;
+    std::vector<std::byte> page(page_bytes(format_));
+    std::vector<std::int64_t> mean(dim_);
+    const std::size_t first = is(Mutation::mean_counts_sinks) ? 0 : sinks;
+    if (format_.has_mean()) {
+      std::uint64_t ignored = 0;
+      for (std::size_t i = 0; i < dim_; ++i) {
+        std::int64_t sum = 0;
+        for (std::size_t t = first; t < tokens; ++t) sum += fixed_from_half(values[t * dim_ + i], mutation_, ignored);
+        std::uint32_t half = 0;
+        if (first < tokens) {
+          auto magnitude = static_cast<std::uint64_t>(std::abs(sum));
+          if (is(Mutation::mean_rounds_down)) magnitude -= magnitude != 0 ? 1 : 0;
+          half = nearest_half(magnitude, tokens - first, -24, is(Mutation::mean_ties_away));
+        }
+        if (sum < 0 && half != 0) half |= 0x8000U;
+        put_half(page, 2 * i, half);
+        mean[i] = fixed_from_half(static_cast<std::uint16_t>(half), mutation_, ignored);
+      }
+    }
+    const std::size_t mean_bytes = format_.has_mean() ? (2 * dim_ + 63) / 64 * 64 : 0;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const auto [scale, codes] = seal_token(values.subspan(t * dim_, dim_), mean);
+      put_half(page, mean_bytes + 2 * t, scale);
+      for (std::size_t i = 0; i < dim_; ++i) put_code(page, mean_bytes + 2 * format_.tokens, t, i, codes[i]);
+    }
+    return page;
+  }
+
+  std::uint64_t non_finite() const { return non_finite_; }
+
+ private:
+  struct Token {
+    std::uint32_t scale = 0;
+    std::vector<std::uint32_t> codes;
+  };
+
+  bool is(Mutation mutation) const { return mutation_ == mutation; }
+
+  Token seal_token(std::span<const std::uint16_t> halves, const std::vector<std::int64_t>& mean) {
+    std::vector<std::int64_t> x(dim_);
+    std::vector<std::int64_t> d(dim_);
+    std::int64_t sum_x = 0;
+    std::int64_t sum_d = 0;
+    for (std::size_t i = 0; i < dim_; ++i) {
+      x[i] = fixed_from_half(halves[i], mutation_, non_finite_);
+      d[i] = x[i] - mean[i];
+      sum_x += std::abs(x[i]);
+      sum_d += std::abs(d[i]);
+    }
+    const bool grows = is(Mutation::mean_removed_at_least_as_large) ? sum_d >= sum_x : sum_d > sum_x;
+    Token token{.scale = 0, .codes = std::vector<std::uint32_t>(dim_)};
+    if (format_.has_mean() && grows && !is(Mutation::mean_always_removed)) {
+      d = x;
+      token.scale = 0x8000;
+    }
+
+    std::int64_t largest = 0;
+    for (const std::int64_t value : d) largest = std::max(largest, std::abs(value));
+    if (largest == 0) return token;
+    const int shift = bits_of(static_cast<std::uint64_t>(largest)) - 16;
+    std::vector<std::int64_t> y(dim_);
+    for (std::size_t i = 0; i < dim_; ++i) {
+      const std::int64_t twice = shift <= 0 ? std::abs(d[i]) << (1 - shift) : std::abs(d[i]) >> (shift - 1);
+      const std::int64_t limit = is(Mutation::mantissas_reach_65536) ? 65536 : 65535;
+      const std::int64_t mantissa = std::min((twice + (is(Mutation::mantissas_truncate) ? 0 : 1)) / 2, limit);
+      const bool values_side = (format_.side == KvSide::values) != is(Mutation::signs_of_the_other_side);
+      const bool negated = codec::is_negated(format_.codec.seed, values_side ? KvSide::values : KvSide::keys,
+                                             static_cast<std::uint32_t>(i));
+      y[i] = (d[i] < 0) != negated ? -mantissa : mantissa;
+    }
+    rotate(y);
+    token.scale |= quantize(y, shift, token.codes);
+    return token;
+  }
+
+  void rotate(std::vector<std::int64_t>& y) const {
+    const std::size_t size = std::size_t{1} << k_;
+    if (m_ > 1) {
+      std::vector<std::int64_t> mixed(dim_);
+      for (std::size_t a = 0; a < m_; ++a) {
+        for (std::size_t j = 0; j < size; ++j) {
+          std::int64_t sum = is(Mutation::hartley_truncates) ? 0 : 1 << 12;
+          for (std::size_t b = 0; b < m_; ++b) {
+            const std::size_t turn = (a * b + (is(Mutation::hartley_row_off_by_one) ? 1 : 0)) % m_;
+            sum += codec::tables::kHartley[m_ / 2 * 15 + turn] * y[b * size + j];
+          }
+          mixed[a * size + j] = sum >> 13;
+        }
+      }
+      y = mixed;
+    }
+    std::vector<std::int64_t> sums(dim_);
+    for (std::size_t half = 1; half < size; half *= 2) {
+      for (std::size_t i = 0; i < dim_; ++i) sums[i] = (i & half) == 0 ? y[i] + y[i + half] : y[i - half] - y[i];
+      y = sums;
+    }
+  }
+
+  // By magnitude: how many levels lie closer to zero.
+  std::uint32_t index_of(std::uint64_t magnitude, Inverse inverse) const {
+    const std::uint64_t twice = (magnitude * inverse.factor) >> inverse.shift;
+    if (format_.codec.bits == 8) {
+      return static_cast<std::uint32_t>(
+          std::min<std::uint64_t>((twice + (is(Mutation::uniform_truncates) ? 0 : 1)) / 2, 127));
+    }
+    std::uint32_t index = 0;
+    const std::size_t half = levels_.size() / 2;
+    while (half + index + 1 < levels_.size()) {
+      const auto edge = static_cast<std::uint64_t>(levels_[half + index] + levels_[half + index + 1]);
+      if (is(Mutation::edge_belongs_below) ? twice <= edge : twice < edge) break;
+      ++index;
+    }
+    return index;
+  }
+
+  std::uint64_t level_of(std::uint32_t index) const {
+    return format_.codec.bits == 8 ? index : static_cast<std::uint64_t>(levels_[levels_.size() / 2 + index]);
+  }
+
+  Fit fit_of(const std::vector<std::uint64_t>& z, Inverse inverse) const {
+    Fit fit;
+    for (const std::uint64_t magnitude : z) {
+      const std::uint64_t level = level_of(index_of(magnitude, inverse));
+      fit.dot += magnitude * level;
+      fit.norm += level * level;
+    }
+    return fit;
+  }
+
+  // Returns the scale.
+  std::uint32_t quantize(const std::vector<std::int64_t>& y, int shift, std::vector<std::uint32_t>& codes) const {
+    std::int64_t largest = 0;
+    for (const std::int64_t value : y) largest = std::max(largest, std::abs(value));
+    const int kept = is(Mutation::magnitudes_have_14_bits) ? 14 : 15;
+    const int down = std::max(bits_of(static_cast<std::uint64_t>(largest)) - kept, 0);
+    std::vector<std::uint64_t> z(dim_);
+    U128 squares = 0;
+    for (std::size_t i = 0; i < dim_; ++i) {
+      const std::int64_t half_way = down == 0 || is(Mutation::magnitudes_truncate) ? 0 : std::int64_t{1} << (down - 1);
+      const std::int64_t limit = is(Mutation::magnitudes_reach_32768) ? 32768 : 32767;
+      z[i] = static_cast<std::uint64_t>(std::min((std::abs(y[i]) + half_way) >> down, limit));
+      squares += z[i] * z[i];
+    }
+    // The squares as root^2 * 4^p: the root's 16 bits, rounded down.
+    const int p = (bits_of(squares) - 1) / 2 - 15;
+    const auto window = static_cast<std::uint64_t>(p >= 0 ? squares >> (2 * p) : squares << (-2 * p));
+    auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<long double>(window)));
+    if (is(Mutation::root_is_rounded) && window > root * root + root && root < 65535) ++root;
+
+    const std::size_t table = static_cast<std::size_t>(
+        std::ranges::find(codec::tables::kBits, std::uint32_t{format_.codec.bits}) - codec::tables::kBits.begin());
+    const std::size_t parity = is(Mutation::parity_of_k_ignored) ? 0 : k_ % 2;
+    const std::size_t row = ((table * 8 + m_ / 2) * 2 + parity) * 3;
+    const auto candidate = [&](std::size_t c) {
+      const std::uint64_t mantissa = codec::tables::kInverseMantissas[row + c];
+      return limited((mantissa / 2 + (is(Mutation::step_is_rounded) ? root / 2 : 0)) / root,
+                     codec::tables::kInverseExponents[row + c] - 1 - static_cast<int>(k_ / 2) + p);
+    };
+
+    Inverse chosen = candidate(1);
+    const int exponent = down + shift - 24;
+    std::uint32_t scale = 0;
+    if (format_.codec.scale == ScaleRule::rms) {
+      scale = scale_of(root, codec::tables::kInverseMantissas[row + 1], exponent + 2 + chosen.shift);
+    } else {
+      Fit fit = fit_of(z, chosen);
+      if (format_.codec.scale == ScaleRule::search) {
+        chosen = candidate(0);
+        fit = fit_of(z, chosen);
+        for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {
+          const Fit other = fit_of(z, candidate(c));
+          if (!fits_better(other, fit, is(Mutation::tie_takes_later_candidate))) continue;
+          fit = other;
+          chosen = candidate(c);
+        }
+        const Inverse again = inverse_of_fit(fit);
+        const Fit other = fit_of(z, again);
+        const bool better = fits_better(other, fit, false) || is(Mutation::second_decision_always_taken);
+        if (better && !is(Mutation::no_second_decision)) {
+          fit = other;
+          chosen = again;
+        }
+      }
+      scale = scale_of(fit.dot, fit.norm, exponent);
+    }
+    for (std::size_t i = 0; i < dim_; ++i) {
+      const std::uint32_t index = index_of(z[i], chosen);
+      const std::uint32_t half = 1U << (format_.codec.bits - 1);
+      const bool positive = z[i] == 0 ? is(Mutation::zero_is_positive) : y[i] > 0;
+      if (format_.codec.bits == 8) {
+        codes[i] = positive ? half + index : half - index;
+      } else {
+        codes[i] = positive ? half + index : half - 1 - index;
+      }
+    }
+    return scale;
+  }
+
+  // 2 * norm / dot: 31 leading bits of the norm by 16 of the dot product.
+  Inverse inverse_of_fit(const Fit& fit) const {
+    const int dot_bits = bits_of(fit.dot);
+    const int norm_bits = bits_of(fit.norm);
+    const std::uint64_t dot16 = dot_bits >= 16 ? fit.dot >> (dot_bits - 16) : fit.dot << (16 - dot_bits);
+    const std::uint64_t norm31 = fit.norm << (31 - norm_bits);
+    const std::uint64_t half = is(Mutation::second_step_is_rounded) ? dot16 / 2 : 0;
+    return limited((norm31 + half) / dot16, dot_bits - norm_bits + 14);
+  }
+
+  static Inverse limited(std::uint64_t factor, int shift) {
+    return shift < 16 ? Inverse{factor >> (16 - shift), 16} : Inverse{factor, std::min(shift, 31)};
+  }
+
+  // numerator / denominator * 2^(exponent - k/2), through 31 leading bits of each and a quotient of 13 fraction bits.
+  std::uint32_t scale_of(std::uint64_t numerator, std::uint64_t denominator, int exponent) const {
+    const auto leading = [&exponent](std::uint64_t value, int sign) {
+      const int extra = bits_of(value) - 31;
+      exponent += sign * extra;
+      return extra >= 0 ? value >> extra : value << -extra;
+    };
+    const std::uint64_t above = leading(numerator, 1);
+    std::uint64_t below = leading(denominator, -1);
+    if (k_ % 2 != 0 && !is(Mutation::scale_of_the_root_of_two_ignored)) {
+      below = leading(static_cast<std::uint64_t>(U128{2 * below} * 0xb504f334U >> 32), -1);
+    }
+    exponent -= static_cast<int>(k_ / 2) + 13;
+    const std::uint64_t quotient = (above << 13) / below;
+    const bool rest = (above << 13) % below != 0 && !is(Mutation::rest_of_scale_ignored);
+    return nearest_half(2 * quotient + (rest ? 1 : 0), 2, exponent, is(Mutation::scale_ties_away));
+  }
+
+  static void put_half(std::vector<std::byte>& page, std::size_t at, std::uint32_t half) {
+    page.at(at) = static_cast<std::byte>(half & 0xff);
+    page.at(at + 1) = static_cast<std::byte>(half >> 8);
+  }
+
+  void put_code(std::vector<std::byte>& page, std::size_t tiles, std::size_t token, std::size_t dim,
+                std::uint32_t code) const {
+    const std::uint32_t bits = format_.codec.bits;
+    const std::uint32_t low_bits = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits;
+    std::size_t plane = tiles + token / 64 * (8 * dim_ * bits);
+    const bool swapped = is(Mutation::low_plane_last);
+    const auto put = [&](std::uint32_t part, std::uint32_t part_bits) {
+      if (part_bits == 0) return;
+      const std::size_t per_line = 8 / part_bits;
+      std::size_t t = token % 64;
+      std::size_t line = 0;
+      std::size_t cell = 0;
+      std::size_t byte = 0;
+      if (format_.side == KvSide::keys) {
+        const std::size_t nth = t / 16 * (dim_ / 4) + dim / 4;
+        line = nth / per_line;
+        cell = nth % per_line;
+        byte = is(Mutation::tokens_and_dims_swapped_in_cells) ? dim % 4 * 16 + t % 16 : t % 16 * 4 + dim % 4;
+      } else {
+        line = t / 4 / per_line * (dim_ / 16) + dim / 16;
+        cell = t / 4 % per_line;
+        byte = is(Mutation::tokens_and_dims_swapped_in_cells) ? t % 4 * 16 + dim % 16 : dim % 16 * 4 + t % 4;
+      }
+      page.at(plane + line * 64 + byte) |= static_cast<std::byte>(part << (cell * part_bits));
+      plane += 8 * dim_ * part_bits;
+    };
+    const std::uint32_t low = code & ((1U << low_bits) - 1);
+    if (swapped) put(code >> low_bits, bits - low_bits);
+    put(low, low_bits);
+    if (!swapped) put(code >> low_bits, bits - low_bits);
+  }
+
+  PageFormat format_;
+  Mutation mutation_;
+  std::size_t dim_, m_;
+  std::uint32_t k_;
+  std::span<const std::int8_t> levels_;
+  std::uint64_t non_finite_ = 0;
+};
+
+}  // namespace rota::ops::reference

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "codec/dense/rows.h"
+#include "codec/turbo/pack.h"
+#include "codec/turbo/turbo.h"
+#include "ops/seal/seal.h"
+
+namespace rota::ops {
+namespace {
+
+struct UnsealScratch {
+  alignas(64) float values[kMaxTurboDim];
+  alignas(64) std::int32_t negated[kMaxTurboDim];
+  alignas(64) std::int32_t mixed[kMaxTurboDim];
+  alignas(64) std::int32_t other[kMaxTurboDim];
+  alignas(64) std::uint8_t codes[kTileTokens * kMaxTurboDim];
+};
+
+struct UnsealCall {
+  const SealParams& params;
+  const std::uint32_t* table;
+};
+
+using UnsealToken = void (*)(const UnsealCall&, float factor, const float* mean, UnsealScratch&) noexcept;
+
+constexpr float kNoMean[kMaxTurboDim] = {};
+
+}  // namespace
+}  // namespace rota::ops
+
+#define ROTA_LANES_FILE "ops/seal/unseal_lanes.h"
+#include "core/for_each_isa.h"
+
+namespace rota::ops {
+namespace {
+
+constexpr std::array<UnsealToken, core::kIsas.size()> kUnsealTokenByIsa{ROTA_BY_ISA(unseal_token)};
+
+std::uint32_t load_half(const std::byte* at) noexcept {
+  std::uint16_t half = 0;
+  std::memcpy(&half, at, sizeof(half));
+  return half;
+}
+
+class PageUnsealer {
+ public:
+  PageUnsealer(const runtime::CpuCall& call, core::Isa isa) noexcept
+      : p_(call.params_as<SealParams>()),
+        dtype_(static_cast<DType>(call.constants[0])),
+        sealed_(reinterpret_cast<const std::uint32_t*>(call.bound[0]) + p_.sealed_offset),
+        dense_(call.bound[1]),
+        plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
+        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3])},
+        levels_(codec::levels_of(p_.layout_.bits)),
+        from_f32_(codec::row_converter(DType::f32, dtype_, isa)),
+        unseal_token_(kUnsealTokenByIsa[static_cast<std::size_t>(isa)]) {
+    for (std::uint32_t i = 0; i < p_.layout_.dim; ++i) {
+      scratch_.negated[i] = -static_cast<std::int32_t>(call_.table[kSigns + i / 32] >> (i % 32) & 1U);
+    }
+  }
+
+  void unseal(std::uint64_t row) noexcept {
+    const std::uint32_t* const entry = plan_ + (p_.first_page + row / p_.heads) * kPageWords;
+    const std::uint64_t head = row % p_.heads;
+    const auto* const page =
+        reinterpret_cast<const std::byte*>(sealed_ + entry[kSealedPage] * p_.sealed_page + head * p_.sealed_head);
+    const std::uint64_t first = p_.dense.offset + entry[kDensePage] * p_.dense.page + head * p_.dense.head;
+    const PageLayout& layout = p_.layout_;
+    for (std::uint32_t i = 0; layout.has_mean != 0 && i < layout.dim; ++i) {
+      mean_[i] = finite_half(load_half(page + 2 * std::size_t{i}));
+    }
+    for (std::uint32_t token = 0; token < entry[kTokens]; ++token) {
+      const std::uint32_t t = token % kTileTokens;
+      if (t == 0) codec::unpack_tile(layout, token / kTileTokens, page, scratch_.codes);
+      const std::uint8_t* const codes = scratch_.codes + std::size_t{t} * layout.dim;
+      for (std::uint32_t i = 0; i < layout.dim; ++i) scratch_.mixed[i] = levels_[codes[i]];
+      const std::uint32_t scale = load_half(page + scales_offset(layout) + 2 * std::size_t{token});
+      const float factor = finite_half(scale & ~kWithoutMean) * unseal_unit(p_.rotation);
+      unseal_token_(call_, factor, (scale & kWithoutMean) == 0 ? mean_ : kNoMean, scratch_);
+      std::byte* const to = dense_ + (first + token * p_.dense.slot) * info(dtype_).bytes;
+      from_f32_({reinterpret_cast<const std::byte*>(scratch_.values)}, {to, p_.dense.dim}, layout.dim);
+    }
+  }
+
+ private:
+  // Pages hold no infinity and no NaN, but whoever made the page may have erred.
+  static float finite_half(std::uint32_t half) noexcept {
+    return (half & 0x7fffU) < 0x7c00U ? f32_from_f16(static_cast<std::uint16_t>(half)) : 0.0F;
+  }
+
+  const SealParams p_;
+  const DType dtype_;
+  const std::uint32_t* const sealed_;
+  std::byte* const dense_;
+  const std::uint32_t* const plan_;
+  const UnsealCall call_;
+  const std::span<const std::int8_t> levels_;
+  const codec::ConvertRow from_f32_;
+  const UnsealToken unseal_token_;
+  float mean_[kMaxTurboDim] = {};
+  UnsealScratch scratch_;
+};
+
+}  // namespace
+
+// A row is one head of one page.
+void unseal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
+  PageUnsealer unsealer(call, isa);
+  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) unsealer.unseal(row);
+}
+
+void unseal_cpu(const runtime::CpuCall& call) noexcept { unseal_cpu(call, core::best_isa()); }
+
+}  // namespace rota::ops
