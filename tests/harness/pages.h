@@ -23,15 +23,16 @@ enum class PageKind : std::uint8_t {
   huge,          // up to f16's largest numbers
   few_integers,  // many equal values, many ties
   mostly_zero,
-  one_value,  // one dim of each token is not zero
+  one_value,   // one dim of each token is not zero
+  just_below,  // less their mean just below a power of two, in all dims or in one
   all_zero,
   any_bits,  // any number, infinity or NaN
 };
 
 inline constexpr std::array kPageKinds{
-    PageKind::gaussian,    PageKind::laplace,   PageKind::student,  PageKind::spike,   PageKind::constant,
-    PageKind::far_mean,    PageKind::sink_like, PageKind::denormal, PageKind::huge,    PageKind::few_integers,
-    PageKind::mostly_zero, PageKind::one_value, PageKind::all_zero, PageKind::any_bits};
+    PageKind::gaussian,    PageKind::laplace,   PageKind::student,    PageKind::spike,    PageKind::constant,
+    PageKind::far_mean,    PageKind::sink_like, PageKind::denormal,   PageKind::huge,     PageKind::few_integers,
+    PageKind::mostly_zero, PageKind::one_value, PageKind::just_below, PageKind::all_zero, PageKind::any_bits};
 
 // f16 bits, [token][dim].
 inline std::vector<std::uint16_t> draw_page(std::mt19937_64& random, PageKind kind, std::uint64_t tokens,
@@ -42,6 +43,8 @@ inline std::vector<std::uint16_t> draw_page(std::mt19937_64& random, PageKind ki
   const double unit = std::exp2(static_cast<double>(random() % 20) - 12);
   std::vector<double> mean(dim);
   for (double& value : mean) value = normal(random) * 20;
+  const bool one_dim = random() % 2 == 0;
+  const std::uint64_t of_page = random() % dim;
   const auto draw = [&](std::uint64_t token, std::uint64_t d, double of_token, std::uint64_t chosen) -> double {
     switch (kind) {
       case PageKind::laplace: return exponential(random) * (random() % 2 == 0 ? 1 : -1) * unit;
@@ -55,6 +58,11 @@ inline std::vector<std::uint16_t> draw_page(std::mt19937_64& random, PageKind ki
       case PageKind::few_integers: return static_cast<double>(random() % 7) - 3;
       case PageKind::mostly_zero: return random() % 16 == 0 ? normal(random) * unit : 0;
       case PageKind::one_value: return d == chosen ? of_token * unit : 0;
+      case PageKind::just_below: {
+        const double sign = mean[d] < 0 ? -1 : 1;
+        if (one_dim && d != of_page) return 0;
+        return token == tokens - 1 ? sign * 0x1p-14 : token % 2 == 0 ? sign : -sign;
+      }
       case PageKind::all_zero: return d % 2 == 0 ? 0.0 : -0.0;
       default: return normal(random) * unit;
     }

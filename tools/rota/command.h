@@ -14,6 +14,7 @@ enum class Exit : int {
 
 // Each adds one subcommand to the parser; it stores its exit code in `exit` when it runs.
 void add_devices(CLI::App& app, Exit& exit);
+void add_distort(CLI::App& app, Exit& exit);
 void add_doctor(CLI::App& app, Exit& exit);
 
 }  // namespace rota::tool

@@ -17,6 +17,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   auto exit = rota::tool::Exit::ok;
   rota::tool::add_devices(app, exit);
+  rota::tool::add_distort(app, exit);
   rota::tool::add_doctor(app, exit);
   try {
     app.parse(argc, argv);

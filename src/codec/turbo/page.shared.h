@@ -13,6 +13,9 @@ constexpr uint kLineBytes = 64u;  // side tables and bit planes begin on whole l
 constexpr uint kKeys = 0u;
 constexpr uint kValues = 1u;
 
+// Scales are stored times 2^4: so the smallest f16 numbers have one, and the largest still do.
+constexpr int kScaleExponent = 4;
+
 // A scale's sign: this token was sealed with the mean left in it.
 constexpr uint kWithoutMean = 0x8000u;
 

@@ -42,7 +42,7 @@ const uint kGathered = 17u;
 shared uint gathered[2u * kGathered];
 uint set_;
 
-const uint kAgain = kCandidates;  // the fourth fit: what the best one's least squares give
+const uint kChosen = kCandidates;  // the fourth fit
 
 uint lane() { return gl_LocalInvocationID.x; }
 void gather_or(uint what, uint value) { atomicOr(gathered[set_ + what], value); }
@@ -168,12 +168,15 @@ uint magnitude_at(uint dim, int shift) {
   return min(shift == 0 ? magnitude : (magnitude + (1u << (shift - 1))) >> shift, kMaxMagnitude);
 }
 
-void gather_fit(uint which, Inverse inverse, int shift) {
+// Codes are kept where asked: for the step that was chosen.
+void gather_fit(uint which, Inverse inverse, int shift, bool keep_codes) {
   Fit fit = Fit(0u, 0u);
   for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
     const uint magnitude = magnitude_at(dim, shift);
-    const uint level = level_of(index_of(twice_in_steps(magnitude, inverse)));
+    const uint index = index_of(twice_in_steps(magnitude, inverse));
+    const uint level = level_of(index);
     fit = Fit(fit.dot + magnitude * level, fit.norm + level * level);
+    if (keep_codes) codes[dim] = code_of(index, rotated_values[dim] > 0 && magnitude != 0u);
   }
   gather_sum(kDots + which, fit.dot);
   gather_sum(kNorms + which, fit.norm);
@@ -205,38 +208,22 @@ uint quantize(int exponent) {
   barrier();
   const Length length_ = length_from(gather(kSquareUpper), gather(kSquareLower));
   Inverse chosen = candidate_at(kMiddleCandidate, length_);
-  Fit fit = Fit(0u, 0u);
-  if (p.scale_rule == kByLeastSquares) {
-    gather_fit(kMiddleCandidate, chosen, shift);
-    barrier();
-    fit = fit_at(kMiddleCandidate);
-  }
   if (p.scale_rule == kBySearch) {
-    for (uint which = 0u; which < kCandidates; which++) gather_fit(which, candidate_at(which, length_), shift);
+    for (uint which = 0u; which < kCandidates; which++) gather_fit(which, candidate_at(which, length_), shift, false);
     barrier();
-    uint best = 0u;
+    Fit best = fit_at(0u);
     for (uint which = 1u; which < kCandidates; which++) {
-      if (fits_better(fit_at(which), fit_at(best))) best = which;
+      if (fits_better(fit_at(which), best)) best = fit_at(which);
     }
-    fit = fit_at(best);
-    chosen = candidate_at(best, length_);
-    const Inverse again = inverse_of_fit(fit);
-    gather_fit(kAgain, again, shift);
-    barrier();
-    if (fits_better(fit_at(kAgain), fit)) {
-      fit = fit_at(kAgain);
-      chosen = again;
-    }
+    chosen = inverse_of_fit(best);
   }
-  for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
-    const uint magnitude = magnitude_at(dim, shift);
-    const uint index = index_of(twice_in_steps(magnitude, chosen));
-    codes[dim] = code_of(index, rotated_values[dim] > 0 && magnitude != 0u);
-  }
+  gather_fit(kChosen, chosen, shift, true);
+  barrier();
   if (p.scale_rule == kByRms) {
     return scale_from(length_.root, table[kInverses + 2u * kMiddleCandidate],
                       shift + exponent + 2 + int(chosen.shift), p.rotation.k);
   }
+  const Fit fit = fit_at(kChosen);
   return scale_from(fit.dot, fit.norm, shift + exponent, p.rotation.k);
 }
 
@@ -266,7 +253,7 @@ uint seal_token(Head head, uint token) {
     mixed_values[dim] = mantissa_of(centred(load_half(head, token, dim), dim, has_mean && !grows), dim, shift);
   }
   rotate();
-  return sign | quantize(shift - 24);
+  return sign | quantize(shift - 24 + kScaleExponent);
 }
 
 // A word's first part takes the place of what was there, the others join it.

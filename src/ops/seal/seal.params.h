@@ -31,7 +31,8 @@ constexpr float kMaxHalf = 65504.0f;
 
 ROTA_SHARED float unseal_unit(RotationShape shape) {
   const float whole = shape.m > 1u ? 1.0f / 128.0f : 1.0f;
-  return whole / float(1u << (shape.k / 2u)) * ((shape.k & 1u) != 0u ? 0.70710678118654752f : 1.0f);
+  return whole / float(1u << (shape.k / 2u + uint(kScaleExponent))) *
+         ((shape.k & 1u) != 0u ? 0.70710678118654752f : 1.0f);
 }
 
 // Of `seal` and `unseal` alike.

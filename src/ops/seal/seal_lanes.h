@@ -331,11 +331,24 @@ struct Levels {
     return level;
   }
 
+  // What a value becomes: its level, and how many levels are closer to zero.
+  struct Found {
+    I16s level, index;
+  };
+  ROTA_LANES_INLINE Found find(I16s twice_value) const noexcept {
+    if constexpr (kBits == kUniformBits) return {level(twice_value), level(twice_value)};
+    Found found{first, {}};
+    for (std::size_t j = 0; j < kEdgeCount; ++j) {
+      const I16s reached = twice_value >= edges[j];
+      found.level = reached ? found.level + steps[j] : found.level;
+      found.index = reached ? found.index + 1 : found.index;
+    }
+    return found;
+  }
+
   // `sign` is -1 where the value is not positive, else 0.
-  ROTA_LANES_INLINE I16s code(I16s twice_value, I16s sign) const noexcept {
-    if constexpr (kBits == kUniformBits) return 128 + ((level(twice_value) ^ sign) - sign);
-    I16s index = {};
-    for (std::size_t j = 0; j < kEdgeCount; ++j) index = twice_value >= edges[j] ? index + 1 : index;
+  ROTA_LANES_INLINE static I16s code(I16s index, I16s sign) noexcept {
+    if constexpr (kBits == kUniformBits) return 128 + ((index ^ sign) - sign);
     return static_cast<std::int16_t>(1 << (kBits - 1)) + (index ^ sign);
   }
 };
@@ -346,8 +359,7 @@ template <std::uint32_t kBits>
 struct Sums {
   U32s dot, norm;
 
-  ROTA_LANES_INLINE void add(const Levels<kBits>& levels, I16s magnitude, Inverse inverse) noexcept {
-    const I16s level = levels.level(Levels<kBits>::twice(magnitude, inverse));
+  ROTA_LANES_INLINE void add(I16s magnitude, I16s level) noexcept {
     dot += multiply_pairs(magnitude, level);
     norm += multiply_pairs(level, level);
   }
@@ -359,29 +371,15 @@ struct Sums {
   }
 };
 
-template <std::uint32_t kBits>
-ROTA_LANES_INLINE Fit fit_of(const Levels<kBits>& levels, Inverse inverse, std::uint64_t dim,
-                             const TokenScratch& scratch) noexcept {
-  Sums<kBits> sums{{}, {}};
-  for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
-    sums.add(levels, magnitude_of(load<I16s>(scratch.reduced + i)), inverse);
-  }
-  return sums.fit(levels, dim);
+// A tie keeps the earlier one.
+ROTA_LANES_INLINE Fit better_of(const Fit& earlier, const Fit& later) noexcept {
+  return fits_better(later, earlier) ? later : earlier;
 }
 
-struct Choice {
-  Inverse inverse;
-  Fit fit;
-};
-
-ROTA_LANES_INLINE Choice better_of(const Choice& earlier, const Choice& later) noexcept {
-  return fits_better(later.fit, earlier.fit) ? later : earlier;
-}
-
-// Of three candidates.
+// The best fit of three candidates.
 template <std::uint32_t kBits>
-ROTA_LANES_INLINE Choice best_of(const Levels<kBits>& levels, const Inverse* candidates, std::uint64_t dim,
-                                 const TokenScratch& scratch) noexcept {
+ROTA_LANES_INLINE Fit best_of(const Levels<kBits>& levels, const Inverse* candidates, std::uint64_t dim,
+                              const TokenScratch& scratch) noexcept {
   const Inverse low = candidates[0];
   const Inverse middle = candidates[1];
   const Inverse high = candidates[2];
@@ -390,23 +388,26 @@ ROTA_LANES_INLINE Choice best_of(const Levels<kBits>& levels, const Inverse* can
   Sums<kBits> high_sums{{}, {}};
   for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
     const I16s magnitude = magnitude_of(load<I16s>(scratch.reduced + i));
-    low_sums.add(levels, magnitude, low);
-    middle_sums.add(levels, magnitude, middle);
-    high_sums.add(levels, magnitude, high);
+    low_sums.add(magnitude, levels.level(Levels<kBits>::twice(magnitude, low)));
+    middle_sums.add(magnitude, levels.level(Levels<kBits>::twice(magnitude, middle)));
+    high_sums.add(magnitude, levels.level(Levels<kBits>::twice(magnitude, high)));
   }
-  return better_of(better_of({low, low_sums.fit(levels, dim)}, {middle, middle_sums.fit(levels, dim)}),
-                   {high, high_sums.fit(levels, dim)});
+  return better_of(better_of(low_sums.fit(levels, dim), middle_sums.fit(levels, dim)), high_sums.fit(levels, dim));
 }
 
-// A few bytes beyond the last code are written, too.
+// Codes, and a few bytes beyond the last one; returns their fit.
 template <std::uint32_t kBits>
-ROTA_LANES_INLINE void write_codes(const Levels<kBits>& levels, Inverse inverse, std::uint64_t dim,
-                                   const TokenScratch& scratch, std::uint8_t* codes) noexcept {
+ROTA_LANES_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, std::uint64_t dim,
+                                  const TokenScratch& scratch, std::uint8_t* codes) noexcept {
+  Sums<kBits> sums{{}, {}};
   for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
     const I16s value = load<I16s>(scratch.reduced + i);
-    const I16s code = levels.code(Levels<kBits>::twice(magnitude_of(value), inverse), value <= 0);
-    store(bytes_from(code), codes + i);
+    const I16s magnitude = magnitude_of(value);
+    const auto found = levels.find(Levels<kBits>::twice(magnitude, inverse));
+    sums.add(magnitude, found.level);
+    store(bytes_from(Levels<kBits>::code(found.index, value <= 0)), codes + i);
   }
+  return sums.fit(levels, dim);
 }
 
 // A token on its way. Several go together, step by step: each step ends in a few numbers that the next one waits for,
@@ -417,7 +418,7 @@ struct Token {
   const std::int32_t* rotated;
   Reduced reduced;
   Inverse candidates[kCandidates];
-  Choice choice;
+  Inverse chosen;
 };
 
 template <std::uint32_t kBits>
@@ -447,20 +448,12 @@ ROTA_LANES void seal_tokens(const SealCall& call, const std::byte* const* rows, 
       const std::uint32_t* const constants = call.table + kInverses + 2 * c;
       token.candidates[c] = inverse_of_length(token.reduced.length, constants[0], constants[1], k / 2);
     }
-    token.choice.inverse = token.candidates[kMiddleCandidate];
-  }
-  for (std::uint64_t t = 0; t < count && rule != kByRms; ++t) {
-    Token& token = tokens[t];
-    if (token.start.largest == 0) continue;
-    token.choice = rule == kBySearch
-                       ? best_of(levels, token.candidates, dim, scratch[t])
-                       : Choice{token.choice.inverse, fit_of(levels, token.choice.inverse, dim, scratch[t])};
+    token.chosen = token.candidates[kMiddleCandidate];
   }
   for (std::uint64_t t = 0; t < count && rule == kBySearch; ++t) {
     Token& token = tokens[t];
     if (token.start.largest == 0) continue;
-    const Inverse again = inverse_of_fit(token.choice.fit);
-    token.choice = better_of(token.choice, {again, fit_of(levels, again, dim, scratch[t])});
+    token.chosen = inverse_of_fit(best_of(levels, token.candidates, dim, scratch[t]));
   }
   for (std::uint64_t t = 0; t < count; ++t) {
     const Token& token = tokens[t];
@@ -469,11 +462,11 @@ ROTA_LANES void seal_tokens(const SealCall& call, const std::byte* const* rows, 
       std::memset(codes + t * dim, 0, dim);
       continue;
     }
-    write_codes(levels, token.choice.inverse, dim, scratch[t], codes + t * dim);
-    const int exponent = token.reduced.shift + token.shift - 24;
+    const Fit fit = write_codes(levels, token.chosen, dim, scratch[t], codes + t * dim);
+    const int exponent = token.reduced.shift + token.shift - 24 + kScaleExponent;
     scales[t] |= rule == kByRms ? scale_from(token.reduced.length.root, call.table[kInverses + 2 * kMiddleCandidate],
-                                             exponent + 2 + static_cast<int>(token.choice.inverse.shift), k)
-                                : scale_from(token.choice.fit.dot, token.choice.fit.norm, exponent, k);
+                                             exponent + 2 + static_cast<int>(token.chosen.shift), k)
+                                : scale_from(fit.dot, fit.norm, exponent, k);
   }
 }
 

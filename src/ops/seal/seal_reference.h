@@ -12,6 +12,7 @@
 
 #include "codec/turbo/turbo.h"
 #include "rota/codec.h"
+#include "rota/dtype.h"
 #include "rota_tables/turbo.h"
 
 // docs/page-format.md word for word, in wide integers, one value at a time. Shares only the tables with the kernels.
@@ -34,7 +35,6 @@ enum class Mutation : std::uint8_t {
   hartley_row_off_by_one,
   magnitudes_have_14_bits,
   magnitudes_truncate,
-  magnitudes_reach_32768,
   root_is_rounded,
   step_is_rounded,
   parity_of_k_ignored,
@@ -44,7 +44,6 @@ enum class Mutation : std::uint8_t {
   last_candidate_left_out,
   tie_takes_later_candidate,
   no_second_decision,
-  second_decision_always_taken,
   second_step_is_rounded,
   rest_of_scale_ignored,
   scale_ties_away,
@@ -166,6 +165,30 @@ class Sealer {
 
   std::uint64_t non_finite() const { return non_finite_; }
 
+  // Without the Hadamard's factor.
+  void rotate(std::vector<std::int64_t>& y) const {
+    const std::size_t size = std::size_t{1} << k_;
+    if (m_ > 1) {
+      std::vector<std::int64_t> mixed(dim_);
+      for (std::size_t a = 0; a < m_; ++a) {
+        for (std::size_t j = 0; j < size; ++j) {
+          std::int64_t sum = is(Mutation::hartley_truncates) ? 0 : 1 << 12;
+          for (std::size_t b = 0; b < m_; ++b) {
+            const std::size_t turn = (a * b + (is(Mutation::hartley_row_off_by_one) ? 1 : 0)) % m_;
+            sum += codec::tables::kHartley[m_ / 2 * 15 + turn] * y[b * size + j];
+          }
+          mixed[a * size + j] = sum >> 13;
+        }
+      }
+      y = mixed;
+    }
+    std::vector<std::int64_t> sums(dim_);
+    for (std::size_t half = 1; half < size; half *= 2) {
+      for (std::size_t i = 0; i < dim_; ++i) sums[i] = (i & half) == 0 ? y[i] + y[i + half] : y[i - half] - y[i];
+      y = sums;
+    }
+  }
+
  private:
   struct Token {
     std::uint32_t scale = 0;
@@ -211,29 +234,6 @@ class Sealer {
     return token;
   }
 
-  void rotate(std::vector<std::int64_t>& y) const {
-    const std::size_t size = std::size_t{1} << k_;
-    if (m_ > 1) {
-      std::vector<std::int64_t> mixed(dim_);
-      for (std::size_t a = 0; a < m_; ++a) {
-        for (std::size_t j = 0; j < size; ++j) {
-          std::int64_t sum = is(Mutation::hartley_truncates) ? 0 : 1 << 12;
-          for (std::size_t b = 0; b < m_; ++b) {
-            const std::size_t turn = (a * b + (is(Mutation::hartley_row_off_by_one) ? 1 : 0)) % m_;
-            sum += codec::tables::kHartley[m_ / 2 * 15 + turn] * y[b * size + j];
-          }
-          mixed[a * size + j] = sum >> 13;
-        }
-      }
-      y = mixed;
-    }
-    std::vector<std::int64_t> sums(dim_);
-    for (std::size_t half = 1; half < size; half *= 2) {
-      for (std::size_t i = 0; i < dim_; ++i) sums[i] = (i & half) == 0 ? y[i] + y[i + half] : y[i - half] - y[i];
-      y = sums;
-    }
-  }
-
   // By magnitude: how many levels lie closer to zero.
   std::uint32_t index_of(std::uint64_t magnitude, Inverse inverse) const {
     const std::uint64_t twice = (magnitude * inverse.factor) >> inverse.shift;
@@ -275,8 +275,7 @@ class Sealer {
     U128 squares = 0;
     for (std::size_t i = 0; i < dim_; ++i) {
       const std::int64_t half_way = down == 0 || is(Mutation::magnitudes_truncate) ? 0 : std::int64_t{1} << (down - 1);
-      const std::int64_t limit = is(Mutation::magnitudes_reach_32768) ? 32768 : 32767;
-      z[i] = static_cast<std::uint64_t>(std::min((std::abs(y[i]) + half_way) >> down, limit));
+      z[i] = static_cast<std::uint64_t>(std::min<std::int64_t>((std::abs(y[i]) + half_way) >> down, 32767));
       squares += z[i] * z[i];
     }
     // The squares as root^2 * 4^p: the root's 16 bits, rounded down.
@@ -296,29 +295,23 @@ class Sealer {
     };
 
     Inverse chosen = candidate(1);
-    const int exponent = down + shift - 24;
+    if (format_.codec.scale == ScaleRule::search) {
+      chosen = candidate(0);
+      Fit best = fit_of(z, chosen);
+      for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {
+        const Fit other = fit_of(z, candidate(c));
+        if (!fits_better(other, best, is(Mutation::tie_takes_later_candidate))) continue;
+        best = other;
+        chosen = candidate(c);
+      }
+      if (!is(Mutation::no_second_decision)) chosen = inverse_of_fit(best);
+    }
+    const int exponent = down + shift - 24 + 4;
     std::uint32_t scale = 0;
     if (format_.codec.scale == ScaleRule::rms) {
       scale = scale_of(root, codec::tables::kInverseMantissas[row + 1], exponent + 2 + chosen.shift);
     } else {
-      Fit fit = fit_of(z, chosen);
-      if (format_.codec.scale == ScaleRule::search) {
-        chosen = candidate(0);
-        fit = fit_of(z, chosen);
-        for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {
-          const Fit other = fit_of(z, candidate(c));
-          if (!fits_better(other, fit, is(Mutation::tie_takes_later_candidate))) continue;
-          fit = other;
-          chosen = candidate(c);
-        }
-        const Inverse again = inverse_of_fit(fit);
-        const Fit other = fit_of(z, again);
-        const bool better = fits_better(other, fit, false) || is(Mutation::second_decision_always_taken);
-        if (better && !is(Mutation::no_second_decision)) {
-          fit = other;
-          chosen = again;
-        }
-      }
+      const Fit fit = fit_of(z, chosen);
       scale = scale_of(fit.dot, fit.norm, exponent);
     }
     for (std::size_t i = 0; i < dim_; ++i) {
@@ -409,6 +402,90 @@ class Sealer {
   std::uint32_t k_;
   std::span<const std::int8_t> levels_;
   std::uint64_t non_finite_ = 0;
+};
+
+// The other way, in f32 as the document has it: [token][dim].
+class Unsealer {
+ public:
+  explicit Unsealer(const PageFormat& format) : format_(format), dim_(format.head_dim) {}
+
+  std::vector<float> unseal(std::span<const std::byte> page) const {
+    const std::size_t mean_bytes = format_.has_mean() ? (2 * dim_ + 63) / 64 * 64 : 0;
+    std::vector<float> values;
+    for (std::size_t token = 0; token < format_.tokens; ++token) {
+      const std::uint16_t scale = half_at(page, mean_bytes + 2 * token);
+      std::vector<std::int64_t> h(dim_);
+      for (std::size_t i = 0; i < dim_; ++i) h[i] = levels()[code_at(page, mean_bytes + 2 * format_.tokens, token, i)];
+      const float factor = f32_from_f16(scale & 0x7fff) * rotate(h);
+      for (std::size_t i = 0; i < dim_; ++i) {
+        const bool negated = codec::is_negated(format_.codec.seed, format_.side, static_cast<std::uint32_t>(i));
+        const float product = static_cast<float>(negated ? -h[i] : h[i]) * factor;
+        const bool with_mean = format_.has_mean() && (scale & 0x8000) == 0;
+        const float value = product + (with_mean ? f32_from_f16(half_at(page, 2 * i)) : 0.0F);
+        values.push_back(std::clamp(value, -65504.0F, 65504.0F));
+      }
+    }
+    return values;
+  }
+
+  std::uint32_t code_at(std::span<const std::byte> page, std::size_t tiles, std::size_t token, std::size_t dim) const {
+    const std::uint32_t bits = format_.codec.bits;
+    const std::uint32_t low_bits = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits;
+    std::size_t plane = tiles + token / 64 * (8 * dim_ * bits);
+    std::uint32_t code = 0;
+    std::uint32_t first_bit = 0;
+    for (const std::uint32_t part_bits : {low_bits, bits - low_bits}) {
+      if (part_bits == 0) break;
+      const std::size_t per_line = 8 / part_bits;
+      const std::size_t t = token % 64;
+      const bool keys = format_.side == KvSide::keys;
+      const std::size_t nth = t / 16 * (dim_ / 4) + dim / 4;
+      const std::size_t line = keys ? nth / per_line : t / 4 / per_line * (dim_ / 16) + dim / 16;
+      const std::size_t cell = keys ? nth % per_line : t / 4 % per_line;
+      const std::size_t byte = keys ? t % 16 * 4 + dim % 4 : dim % 16 * 4 + t % 4;
+      const auto found = std::to_integer<std::uint32_t>(page[plane + line * 64 + byte]) >> (cell * part_bits);
+      code |= (found & ((1U << part_bits) - 1)) << first_bit;
+      first_bit += part_bits;
+      plane += 8 * dim_ * part_bits;
+    }
+    return code;
+  }
+
+  static std::uint16_t half_at(std::span<const std::byte> page, std::size_t at) {
+    return static_cast<std::uint16_t>(std::to_integer<unsigned>(page[at]) | std::to_integer<unsigned>(page[at + 1])
+                                                                                << 8);
+  }
+
+ private:
+  std::span<const std::int8_t> levels() const { return codec::levels_of(format_.codec.bits); }
+
+  // Returns the unit that the rotated levels are in.
+  float rotate(std::vector<std::int64_t>& h) const {
+    const auto k = static_cast<unsigned>(std::countr_zero(dim_));
+    const std::size_t size = std::size_t{1} << k;
+    const std::size_t m = dim_ / size;
+    for (std::size_t half = 1; half < size; half *= 2) {
+      auto sums = h;
+      for (std::size_t i = 0; i < dim_; ++i) sums[i] = (i & half) == 0 ? h[i] + h[i + half] : h[i - half] - h[i];
+      h = sums;
+    }
+    if (m > 1) {
+      auto mixed = h;
+      for (std::size_t i = 0; i < dim_; ++i) {
+        std::int64_t sum = 32;
+        for (std::size_t b = 0; b < m; ++b) {
+          sum += codec::tables::kHartley[m / 2 * 15 + i / size * b % m] * h[b * size + i % size];
+        }
+        mixed[i] = sum >> 6;
+      }
+      h = mixed;
+    }
+    const float whole = std::ldexp(1.0F, -static_cast<int>(k / 2) - 4 - (m > 1 ? 7 : 0));
+    return k % 2 == 0 ? whole : whole * static_cast<float>(std::sqrt(0.5));
+  }
+
+  PageFormat format_;
+  std::size_t dim_;
 };
 
 }  // namespace rota::ops::reference
