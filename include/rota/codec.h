@@ -20,7 +20,7 @@ enum class KvSide : std::uint8_t { keys, values };
 enum class ScaleRule : std::uint8_t {
   rms,            // the root mean square, times the table's unit
   least_squares,  // the scale that fits the codes of the one above best
-  search,         // the same for the scale that fits the codes of the best of three scales
+  search,         // the same for a better step: that of the best of three fits, or at 8 bits the largest value's
 };
 
 // Rotated head vectors, each value one of 2^bits levels of a fixed table, one f16 scale per token.

@@ -174,6 +174,8 @@ std::vector<Capture> read_captures(const Options& options) {
   return captures;
 }
 
+bool is_scale(double number) { return std::isfinite(number) && number > 0; }
+
 double softmax_scale(const Options& options, std::uint64_t dim) {
   if (options.scale) return *options.scale;
   const double usual = 1 / std::sqrt(static_cast<double>(dim));
@@ -186,7 +188,7 @@ double softmax_scale(const Options& options, std::uint64_t dim) {
   if (!json.is_object()) fail(path, "is no JSON object", "one, with \"softmax_scale\" or without");
   const auto scale = json.find("softmax_scale");
   if (scale == json.end()) return usual;
-  if (!scale->is_number() || !(scale->get<double>() > 0) || !std::isfinite(scale->get<double>())) {
+  if (!scale->is_number() || !is_scale(scale->get<double>())) {
     fail(path, "softmax_scale is no positive number", "the factor of logits");
   }
   return scale->get<double>();
@@ -342,7 +344,7 @@ class Meter {
       for (std::uint64_t at = 0; at < setting_.dim && !page.empty(); ++at) {
         const std::uint64_t row = at * setting_.tokens;
         for (std::uint64_t token = range.begin; token < range.end; ++token) {
-          const double key = static_cast<double>(exact_.keys[row + token]);
+          const auto key = static_cast<double>(exact_.keys[row + token]);
           page[token - range.begin] = key;
           trial.key_square += key * key;
           trial.key_error += std::pow(static_cast<double>(restored.keys[row + token]) - key, 2);
@@ -350,7 +352,7 @@ class Meter {
         trial.key_centred_square += centred_square(page);
       }
       for (std::uint64_t at = range.begin * setting_.dim; at < range.end * setting_.dim; ++at) {
-        const double value = static_cast<double>(exact_.values[at]);
+        const auto value = static_cast<double>(exact_.values[at]);
         trial.value_square += value * value;
         trial.value_error += std::pow(static_cast<double>(restored.values[at]) - value, 2);
       }
@@ -583,6 +585,11 @@ Exit run(const Options& options) {
   }
 }
 
+// CLI11 takes -1 for the largest number.
+std::string whole_number(const std::string& text) {
+  return text.find_first_not_of("0123456789") == std::string::npos ? "" : "must be a whole number";
+}
+
 }  // namespace
 
 void add_distort(CLI::App& app, Exit& exit) {
@@ -594,13 +601,11 @@ void add_distort(CLI::App& app, Exit& exit) {
   command->add_option("-o,--output", options->output, "md or json")->check(CLI::IsMember({"md", "json"}));
   command->add_option("--device", options->device, "Where pages are sealed, e.g. vulkan:0");
   command->add_option("--page", options->page, "Tokens of a page: 64 or 128")->check(CLI::IsMember({64, 128}));
-  command->add_option("--tail", options->tail, "Newest tokens, which stay as they are");
-  command->add_option("--sinks", options->sinks, "First tokens, which stay as they are");
+  command->add_option("--tail", options->tail, "Newest tokens, which stay as they are")->check(whole_number);
+  command->add_option("--sinks", options->sinks, "First tokens, which stay as they are")->check(whole_number);
   command->add_option("--scale", options->scale, "Factor of logits; else of index.json, else 1 / sqrt(dim)");
   command->callback([&exit, options] {
-    if (options->scale && !(std::isfinite(*options->scale) && *options->scale > 0)) {
-      throw CLI::ValidationError("--scale", "must be a positive number");
-    }
+    if (options->scale && !is_scale(*options->scale)) throw CLI::ValidationError("--scale", "must be positive");
     exit = run(*options);
   });
 }

@@ -148,6 +148,12 @@ ROTA_SHARED Inverse inverse_of_fit(Fit fit) {
   return inverse_from((fit.norm << (30 - norm_top)) / dot16, dot_top - norm_top + 14);
 }
 
+// Of the step that makes a uniform table's last level of the largest magnitude: 2 * 127 / largest.
+ROTA_SHARED Inverse inverse_of_largest(uint largest) {
+  const int top = top_bit(largest);
+  return inverse_from((2u * kUniformTop << 22) / (largest << (15 - top)), top + 7);
+}
+
 struct Cube {
   uint upper, middle, lower;
 };

@@ -38,7 +38,8 @@ const uint kSquareUpper = 7u;
 const uint kSquareLower = 8u;
 const uint kDots = 9u;
 const uint kNorms = 13u;
-const uint kGathered = 17u;
+const uint kLargest = 17u;
+const uint kGathered = 18u;
 shared uint gathered[2u * kGathered];
 uint set_;
 
@@ -208,7 +209,13 @@ uint quantize(int exponent) {
   barrier();
   const Length length_ = length_from(gather(kSquareUpper), gather(kSquareLower));
   Inverse chosen = candidate_at(kMiddleCandidate, length_);
-  if (p.scale_rule == kBySearch) {
+  if (p.scale_rule == kBySearch && p.layout_.bits == kUniformBits) {
+    for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
+      atomicMax(gathered[set_ + kLargest], magnitude_at(dim, shift));
+    }
+    barrier();
+    chosen = inverse_of_largest(gather(kLargest));
+  } else if (p.scale_rule == kBySearch) {
     for (uint which = 0u; which < kCandidates; which++) gather_fit(which, candidate_at(which, length_), shift, false);
     barrier();
     Fit best = fit_at(0u);

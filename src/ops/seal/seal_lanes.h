@@ -410,6 +410,17 @@ ROTA_LANES_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, 
   return sums.fit(levels, dim);
 }
 
+ROTA_LANES_INLINE std::uint32_t largest_magnitude(std::uint64_t dim, const TokenScratch& scratch) noexcept {
+  I16s largest = {};
+  for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
+    const I16s magnitude = magnitude_of(load<I16s>(scratch.reduced + i));
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  std::int16_t found = 0;
+  for (std::uint64_t i = 0; i < kShortLanes; ++i) found = std::max<std::int16_t>(found, largest[i]);
+  return static_cast<std::uint32_t>(found);
+}
+
 // A token on its way. Several go together, step by step: each step ends in a few numbers that the next one waits for,
 // and meanwhile the other tokens' steps run.
 struct Token {
@@ -453,7 +464,11 @@ ROTA_LANES void seal_tokens(const SealCall& call, const std::byte* const* rows, 
   for (std::uint64_t t = 0; t < count && rule == kBySearch; ++t) {
     Token& token = tokens[t];
     if (token.start.largest == 0) continue;
-    token.chosen = inverse_of_fit(best_of(levels, token.candidates, dim, scratch[t]));
+    if constexpr (kBits == kUniformBits) {
+      token.chosen = inverse_of_largest(largest_magnitude(dim, scratch[t]));
+    } else {
+      token.chosen = inverse_of_fit(best_of(levels, token.candidates, dim, scratch[t]));
+    }
   }
   for (std::uint64_t t = 0; t < count; ++t) {
     const Token& token = tokens[t];

@@ -41,6 +41,7 @@ enum class Mutation : std::uint8_t {
   edge_belongs_below,
   zero_is_positive,
   uniform_truncates,
+  largest_is_off_by_one,
   last_candidate_left_out,
   tie_takes_later_candidate,
   no_second_decision,
@@ -295,7 +296,11 @@ class Sealer {
     };
 
     Inverse chosen = candidate(1);
-    if (format_.codec.scale == ScaleRule::search) {
+    if (format_.codec.scale == ScaleRule::search && format_.codec.bits == 8) {
+      const std::uint64_t top = std::ranges::max(z) + (is(Mutation::largest_is_off_by_one) ? 1 : 0);
+      const int bits = bits_of(top);
+      chosen = limited((std::uint64_t{254} << 22) / (top << (16 - bits)), bits + 6);
+    } else if (format_.codec.scale == ScaleRule::search) {
       chosen = candidate(0);
       Fit best = fit_of(z, chosen);
       for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {

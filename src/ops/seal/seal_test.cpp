@@ -262,6 +262,61 @@ TEST(SealDefinition, IsToldApartFromEveryMutationByTheTestsData) {
   }
 }
 
+// The CPU kernels as each instruction set has them, beside the definition.
+TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
+  std::mt19937_64 random(77);
+  for (const std::uint32_t dim : kHeadSizes) {
+    for (const std::uint32_t bits : kWidths) {
+      const PageFormat format{.codec = {.bits = bits, .scale = static_cast<ScaleRule>(random() % 3)},
+                              .side = random() % 2 == 0 ? KvSide::keys : KvSide::values,
+                              .head_dim = dim,
+                              .tokens = 64};
+      const auto values = test::draw_page(random, test::kPageKinds[random() % test::kPageKinds.size()], 64, dim);
+      const auto tokens = static_cast<std::uint32_t>(random() % 65);
+      reference::Sealer sealer(format);
+      const auto wanted = sealer.seal(std::span(values).first(std::size_t{tokens} * dim), 2);
+      const auto wanted_back = reference::Unsealer(format).unseal(wanted);
+
+      auto table = codec::kernel_table(format);
+      std::array<std::uint32_t, kPageWords> plan{0, 0, tokens, 2};
+      const SealParams params{.dense = {.offset = 0, .page = 0, .slot = dim, .head = 0, .dim = 1},
+                              .layout_ = codec::layout_of(format),
+                              .rotation = *codec::rotation_of(dim),
+                              .heads = 1,
+                              .pages = 1,
+                              .scale_rule = static_cast<uint>(format.codec.scale)};
+      for (const core::Isa isa : core::kIsas) {
+        if (!core::runs_here(isa)) continue;
+        auto from = values;
+        std::vector<std::byte> page(wanted.size(), std::byte{0xff});
+        std::uint64_t counted = 0;
+        const std::array<std::uint32_t, 1> half{static_cast<std::uint32_t>(DType::f16)};
+        const auto bytes_of = [](auto& words) { return reinterpret_cast<std::byte*>(words.data()); };
+        seal_cpu({.constants = half,
+                  .params = &params,
+                  .bound = {bytes_of(from), page.data(), bytes_of(plan), bytes_of(table),
+                            reinterpret_cast<std::byte*>(&counted)},
+                  .first_row = 0,
+                  .last_row = 1},
+                 isa);
+        ASSERT_TRUE(page == wanted) << core::name_of(isa) << ", head size " << dim << ", bits " << bits;
+        ASSERT_EQ(counted, sealer.non_finite());
+
+        std::vector<float> back(std::size_t{64} * dim);
+        std::array<std::uint32_t, kPageWords> all{0, 0, 64, 0};
+        const std::array<std::uint32_t, 2> single{static_cast<std::uint32_t>(DType::f32), 1};
+        unseal_cpu({.constants = single,
+                    .params = &params,
+                    .bound = {page.data(), bytes_of(back), bytes_of(all), bytes_of(table)},
+                    .first_row = 0,
+                    .last_row = 1},
+                   isa);
+        ASSERT_EQ(back, wanted_back) << core::name_of(isa) << ", head size " << dim << ", bits " << bits;
+      }
+    }
+  }
+}
+
 // Pages of one head, sealed and restored on the CPU.
 class Codec {
  public:
@@ -409,8 +464,8 @@ TEST(SealDistortion, OfOtherDistributionsIsNoWorse) {
         // These rotate to a few values, not to all: one draw may fall badly.
         const bool few =
             kind == test::PageKind::spike || kind == test::PageKind::constant || kind == test::PageKind::one_value;
-        // Scales of a few bits.
-        const double rounding = kind == test::PageKind::denormal ? 0.05 : kind == test::PageKind::one_value ? 0.005 : 0;
+        // Scales of one or two steps of the smallest f16 numbers.
+        const double rounding = kind == test::PageKind::denormal ? 0.12 : kind == test::PageKind::one_value ? 0.02 : 0;
         const double bound = (few ? 2 : 1.02) * error_on_sphere(bits, dim) + rounding;
         EXPECT_LT(codec.distortion(many_pages(kind, dim, 40000)), bound)
             << bits << " bits, head size " << dim << ", kind " << static_cast<int>(kind);

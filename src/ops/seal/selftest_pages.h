@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "rota/ops.h"
+#include "runtime/selftest.h"
+
+// What the self-tests of `seal` and `unseal` share: two heads of one page, every width, both sides, two head sizes.
+
+namespace rota::ops {
+
+inline constexpr std::uint64_t kSelfTestHeads = 2;
+
+inline std::vector<PageFormat> self_test_formats() {
+  std::vector<PageFormat> formats;
+  for (const std::uint32_t bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
+    formats.push_back({.codec = turbo(bits), .side = KvSide::keys, .head_dim = 48, .tokens = 64});
+    formats.push_back({.codec = turbo(bits), .side = KvSide::values, .head_dim = 128, .tokens = 64});
+  }
+  return formats;
+}
+
+// Sums of random numbers: nearly normal, with a mean that differs from dim to dim.
+inline std::vector<float> self_test_values(const PageFormat& format) {
+  std::vector<float> values(kSelfTestHeads * format.tokens * format.head_dim);
+  std::uint32_t state = 1;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = format.has_mean() ? static_cast<float>(i % format.head_dim % 5) : 0.0F;
+    for (int n = 0; n < 4; ++n) {
+      state = state * 1664525 + 1013904223;
+      values[i] += static_cast<float>(state >> 16) / 32768 - 1;
+    }
+  }
+  return values;
+}
+
+inline Result<Buffer> filled(Device& device, std::span<const std::byte> bytes) {
+  auto buffer = device.allocate(bytes.size());
+  if (!buffer) return buffer;
+  if (Status status = buffer->write(bytes); !status) return status.error();
+  return buffer;
+}
+
+inline SlotShape self_test_shape(const PageFormat& format) {
+  return {.pages = 1, .page_slots = format.tokens, .heads = kSelfTestHeads, .dim = format.head_dim};
+}
+
+inline Result<std::vector<std::byte>> self_test_sealed(Device& device, const PageFormat& format) {
+  const std::vector<float> values = self_test_values(format);
+  auto dense = filled(device, std::as_bytes(std::span(values)));
+  if (!dense) return dense.error();
+  std::vector<std::byte> bytes(kSelfTestHeads * page_bytes(format));
+  auto sealed = filled(device, bytes);
+  if (!sealed) return sealed.error();
+  auto counter = filled(device, std::array<std::byte, 8>{});
+  if (!counter) return counter.error();
+  const SealPage page{.from = 0, .to = 0};
+  const Status done = runtime::run_on(device, [&](Encoder& encoder) {
+    seal(encoder, {.from = SlotView::token_major(*dense, DType::f32, self_test_shape(format)),
+                   .to = SealedView::packed(*sealed, format, {.pages = 1, .heads = kSelfTestHeads}),
+                   .pages = {&page, 1},
+                   .non_finite = {*counter}});
+  });
+  if (!done) return done.error();
+  if (Status status = sealed->read(bytes); !status) return status.error();
+  return bytes;
+}
+
+}  // namespace rota::ops
