@@ -116,15 +116,20 @@ TEST(Tool, DistortShowsThatErrorsFallWithBits) {
     EXPECT_TRUE(contains(output, text)) << text << output.text;
   }
   EXPECT_FALSE(contains(output, "Not finite"));
-  std::vector<double> before;
+  // Where the other side errs most, one more bit of this one hardly shows: a little noise is allowed there.
+  constexpr double kNoise = 1.01;
+  std::vector<double> before(6, 1);
+  std::size_t row = 0;
   for (const char* keys : {"K2", "K3", "K4", "K5", "K6", "K8"}) {
     const std::vector<double> errors = numbers_of(output, keys);
     ASSERT_EQ(errors.size(), 6U) << output.text;
     for (std::size_t values = 0; values < errors.size(); ++values) {
-      if (values != 0) EXPECT_LT(errors[values], errors[values - 1]) << keys;
-      if (!before.empty()) EXPECT_LT(errors[values], before[values]) << keys;
+      EXPECT_LT(errors[values], kNoise * before[values]) << keys;
+      EXPECT_LT(errors[values], kNoise * (values == 0 ? 1 : errors[values - 1])) << keys;
     }
+    EXPECT_LT(errors[row], row == 0 ? 1 : before[row - 1]) << keys << " with values of as many bits";
     before = errors;
+    ++row;
   }
   EXPECT_LT(numbers_of(output, "K4").at(2), 0.05);
   EXPECT_GT(numbers_of(output, "K4").at(2), 0.001);

@@ -131,8 +131,8 @@ ROTA_SHARED Length length_from(uint upper, uint lower) {
 
 // Of the step that goes with a length: 2 sqrt(m) 2^(k/2) / (length * unit * candidate), the constants as
 // mantissa * 2^-exponent, the whole power of 2^(k/2) apart.
-ROTA_SHARED Inverse inverse_of_length(Length length_, uint mantissa, uint exponent, uint half_k) {
-  return inverse_from((mantissa >> 1) / length_.root, int(exponent - half_k) - 1 + length_.exponent);
+ROTA_SHARED Inverse inverse_of_length(Length of_values, uint mantissa, uint exponent, uint half_k) {
+  return inverse_from((mantissa >> 1) / of_values.root, int(exponent - half_k) - 1 + of_values.exponent);
 }
 
 // Of levels chosen for values z: <z, levels> and <levels, levels>.

@@ -189,10 +189,9 @@ std::array<std::uint32_t, ops::kTableWords> kernel_table(const PageFormat& forma
   }
   if (bits == 8) return table;  // uniform: its magnitudes need no table
   const auto positive = levels_of(bits).subspan(std::size_t{1} << (bits - 1));
-  for (std::size_t j = 0; j < positive.size(); ++j) {
-    table[ops::kMagnitudes + j] = static_cast<std::uint32_t>(positive[j]);
-    if (j > 0) table[ops::kEdges + j - 1] = static_cast<std::uint32_t>(positive[j - 1] + positive[j]);
-  }
+  const auto magnitudes = std::span(table).subspan<ops::kMagnitudes>();
+  std::ranges::copy(positive, magnitudes.begin());
+  for (std::size_t j = 1; j < positive.size(); ++j) table[ops::kEdges + j - 1] = magnitudes[j - 1] + magnitudes[j];
   return table;
 }
 

@@ -184,7 +184,7 @@ class PageSealer {
   std::uint64_t non_finite_ = 0;
   alignas(64) std::int32_t negated_[kMaxTurboDim];
   alignas(64) double mean_[kMaxTurboDim];
-  alignas(64) std::uint8_t codes_[kTileTokens * kMaxTurboDim + kSlack];
+  alignas(64) std::uint8_t codes_[kTileTokens * std::size_t{kMaxTurboDim} + kSlack];
   TokenScratch scratch_[kTokensTogether];
 };
 
@@ -197,7 +197,8 @@ void seal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
     sealer.seal(row, std::min(row + 1, call.last_row - 1));
   }
   if (sealer.non_finite() == 0) return;
-  auto* const counter = reinterpret_cast<std::uint64_t*>(call.bound[4] + 4 * call.params_as<SealParams>().counter);
+  auto* const counter =
+      reinterpret_cast<std::uint64_t*>(call.bound[4] + std::size_t{4} * call.params_as<SealParams>().counter);
   std::atomic_ref(*counter).fetch_add(sealer.non_finite(), std::memory_order_relaxed);
 }
 

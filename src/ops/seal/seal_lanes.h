@@ -36,10 +36,10 @@ ROTA_LANES_INLINE U8s bytes_from(I16s shorts) noexcept {
 #if ROTA_ISA_LANES == 16
   return lanes::same_bits<U8s>(_mm512_maskz_cvtepi16_epi8(0xffffffff, lanes::same_bits<__m512i>(shorts)));
 #elif ROTA_ISA_LANES == 8
-  const __m256i all = lanes::same_bits<__m256i>(shorts);
+  const auto all = lanes::same_bits<__m256i>(shorts);
   return lanes::same_bits<U8s>(_mm_packus_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
 #elif defined(__SSE2__)
-  const __m128i all = lanes::same_bits<__m128i>(shorts);
+  const auto all = lanes::same_bits<__m128i>(shorts);
   return lanes::same_bits<U8s>(_mm_cvtsi128_si64(_mm_packus_epi16(all, all)));
 #elif defined(__aarch64__)
   return lanes::same_bits<U8s>(vmovn_s16(lanes::same_bits<int16x8_t>(shorts)));
@@ -53,10 +53,10 @@ ROTA_LANES_INLINE void store_shorts(I32s words, std::int16_t* at) noexcept {
 #if ROTA_ISA_LANES == 16
   store(_mm512_maskz_cvtepi32_epi16(0xffff, lanes::same_bits<__m512i>(words)), at);
 #elif ROTA_ISA_LANES == 8
-  const __m256i all = lanes::same_bits<__m256i>(words);
+  const auto all = lanes::same_bits<__m256i>(words);
   store(_mm_packs_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)), at);
 #elif defined(__SSE2__)
-  const __m128i all = lanes::same_bits<__m128i>(words);
+  const auto all = lanes::same_bits<__m128i>(words);
   store(_mm_cvtsi128_si64(_mm_packs_epi32(all, all)), at);
 #elif defined(__aarch64__)
   store(vmovn_s32(lanes::same_bits<int32x4_t>(words)), at);
@@ -424,12 +424,12 @@ ROTA_LANES_INLINE std::uint32_t largest_magnitude(std::uint64_t dim, const Token
 // A token on its way. Several go together, step by step: each step ends in a few numbers that the next one waits for,
 // and meanwhile the other tokens' steps run.
 struct Token {
+  const std::int32_t* rotated;
   Start start;
   int shift;
-  const std::int32_t* rotated;
+  Inverse chosen;
   Reduced reduced;
   Inverse candidates[kCandidates];
-  Inverse chosen;
 };
 
 template <std::uint32_t kBits>

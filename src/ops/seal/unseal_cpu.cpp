@@ -53,9 +53,9 @@ class PageUnsealer {
         dense_(call.bound[1]),
         plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
         call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3])},
-        levels_(codec::levels_of(p_.layout_.bits)),
         from_f32_(codec::row_converter(DType::f32, dtype_, isa)),
         unseal_token_(kUnsealTokenByIsa[static_cast<std::size_t>(isa)]) {
+    std::ranges::copy(codec::levels_of(p_.layout_.bits), levels_);
     for (std::uint32_t i = 0; i < p_.layout_.dim; ++i) {
       scratch_.negated[i] = -static_cast<std::int32_t>(call_.table[kSigns + i / 32] >> (i % 32) & 1U);
     }
@@ -96,9 +96,9 @@ class PageUnsealer {
   std::byte* const dense_;
   const std::uint32_t* const plan_;
   const UnsealCall call_;
-  const std::span<const std::int8_t> levels_;
   const codec::ConvertRow from_f32_;
   const UnsealToken unseal_token_;
+  std::int32_t levels_[256];  // by code
   float mean_[kMaxTurboDim] = {};
   UnsealScratch scratch_;
 };

@@ -22,7 +22,7 @@ ROTA_LANES void unseal_token(const UnsealCall& call, float factor, const float* 
     rotated = other;
   }
   for (std::uint64_t i = 0; i < dim; i += lanes::kLanes) {
-    const lanes::I32s negated = lanes::load_bits<lanes::I32s>(scratch.negated + i);
+    const auto negated = lanes::load_bits<lanes::I32s>(scratch.negated + i);
     const lanes::I32s turned = (rotated[i / lanes::kLanes] ^ negated) - negated;
     lanes::F32s value = __builtin_convertvector(turned, lanes::F32s) * factor;
     value += lanes::load_bits<lanes::F32s>(mean + i);
