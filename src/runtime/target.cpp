@@ -123,9 +123,10 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
   const core::ByteRange& from = source.view.touched;
   const core::ByteRange& to = target.view.touched;
   if (source.buffer.state() != target.buffer.state() || !from.overlaps(to)) return {};
-  return core::refuse({op, source.argument},
-                      fmt::format("in bytes {} to {} of one buffer with {}", from.begin, from.end, target.argument.text()),
-                      "bytes outside of its {} to {}{}", to.begin, to.end, or_else);
+  return core::refuse(
+      {op, source.argument},
+      fmt::format("in bytes {} to {} of one buffer with {}", from.begin, from.end, target.argument.text()),
+      "bytes outside of its {} to {}{}", to.begin, to.end, or_else);
 }
 
 Binding bind(const Buffer& buffer, const Bindable& view) {

@@ -49,8 +49,8 @@ Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const r
   if (!from) return from.error();
   auto to = runtime::check_view(target, {kOp, to_name(index)}, pair.to);
   if (!to) return to.error();
-  const Status apart = runtime::check_apart(kOp, {from_name(index), pair.from.buffer, *from},
-                                            {to_name(index), pair.to.buffer, *to});
+  const Status apart =
+      runtime::check_apart(kOp, {from_name(index), pair.from.buffer, *from}, {to_name(index), pair.to.buffer, *to});
   if (!apart) return apart.error();
   return StorePlan::Pair{*from, *to};
 }

@@ -18,10 +18,8 @@ void store_cpu(const runtime::CpuCall& call) noexcept {
     const std::uint64_t head = row % p.heads;
     const std::uint32_t* const entry = plan + row / p.heads * kPlanWords;
     const std::uint64_t from = p.from.offset + entry[0] * p.from.token + head * p.from.head;
-    const std::uint64_t to =
-        p.to.offset + entry[1] * p.to.page + entry[2] * p.to.slot + head * p.to.head;
-    convert_row({call.bound[0] + from * from_bytes, p.from.dim}, {call.bound[1] + to * to_bytes, p.to.dim},
-                p.dim);
+    const std::uint64_t to = p.to.offset + entry[1] * p.to.page + entry[2] * p.to.slot + head * p.to.head;
+    convert_row({call.bound[0] + from * from_bytes, p.from.dim}, {call.bound[1] + to * to_bytes, p.to.dim}, p.dim);
   }
 }
 

@@ -147,8 +147,9 @@ TEST_F(StoreCheck, RefusesASourceInsideItsTarget) {
   call.pair().to.offset = 168;
   ASSERT_OK(check(call));
   call.pair().to.offset = 167;
-  test::expect_error(check(call), Errc::invalid_argument,
-                     {"pairs[0].from is in bytes 0 to 336 of one buffer with pairs[0].to", "bytes outside of its 332 to 624"});
+  test::expect_error(
+      check(call), Errc::invalid_argument,
+      {"pairs[0].from is in bytes 0 to 336 of one buffer with pairs[0].to", "bytes outside of its 332 to 624"});
 }
 
 TEST_F(StoreCheck, RefusesSequencesThatDoNotAddUp) {
