@@ -35,7 +35,7 @@ struct Turbo {
 
 constexpr Turbo turbo(std::uint32_t bits) noexcept { return {.bits = bits}; }
 
-// Everything that a reader of a page must know. Pages themselves have no header.
+// What a reader of a page must know, and how it was made. Pages themselves have no header.
 struct PageFormat {
   Turbo codec;
   Required<KvSide> side;
@@ -43,7 +43,11 @@ struct PageFormat {
   std::uint32_t tokens = 128;        // or 64
 
   constexpr bool has_mean() const noexcept { return side == KvSide::keys && codec.key_mean; }
-  friend constexpr bool operator==(const PageFormat&, const PageFormat&) = default;
+  // Whether the same tokens give the same page. Values have no mean, whatever key_mean says.
+  friend constexpr bool operator==(const PageFormat& a, const PageFormat& b) noexcept {
+    return a.codec.bits == b.codec.bits && a.codec.scale == b.codec.scale && a.codec.seed == b.codec.seed &&
+           a.side == b.side && a.head_dim == b.head_dim && a.tokens == b.tokens && a.has_mean() == b.has_mean();
+  }
 };
 
 // Refuses formats that do not exist.
@@ -55,7 +59,7 @@ ROTA_API std::uint64_t page_bytes(const PageFormat& format) noexcept;
 inline constexpr std::uint16_t kPageFormatVersion = 1;
 inline constexpr std::size_t kPageDescriptionBytes = 32;
 
-// What travels with pages that leave the process, and is part of a cache's identity.
+// What travels with pages that leave the process, and is part of a cache's identity. Of a format that check() takes.
 ROTA_API std::array<std::byte, kPageDescriptionBytes> describe(const PageFormat& format) noexcept;
 
 // The reverse, for bytes from anywhere: an unknown version is `unsupported`, all else that is not a description `io`.

@@ -123,7 +123,8 @@ struct Seal {
   SlotView from;
   SealedView to;                    // in other bytes than `from` spans
   std::span<const SealPage> pages;  // of any layers and sequences, every head of each
-  Counter non_finite;               // counts values that f16 cannot hold: NaN seals as 0, the others as +-65504
+  // Counts values that f16 cannot hold: NaN seals as 0, the others as +-65504. Calls that share a counter take turns.
+  Counter non_finite;
 };
 
 // Compresses pages. Every device gives the same bytes: docs/page-format.md.

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "runtime/device_state.h"
+#include "runtime/strides.h"
 
 namespace rota::runtime {
 namespace {
@@ -99,10 +100,15 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
     return Error{status.error().code,
                  fmt::format("{}: {}: {}", refusal.op, refusal.argument.text(), status.error().message)};
   }
-  for (const std::uint64_t bytes : {view.offset_bytes, view.page_stride_bytes, view.head_stride_bytes}) {
-    if (bytes % kStep == 0) continue;
-    return core::refuse(refusal, fmt::format("a view with an offset or stride of {} bytes", bytes), "multiples of {}",
-                        kStep);
+  struct Field {
+    std::string_view name;
+    std::uint64_t bytes;
+  };
+  for (const auto& [name, bytes] : {Field{"offset_bytes", view.offset_bytes},
+                                    Field{"page_stride_bytes", effective(view.page_stride_bytes, view.shape.pages)},
+                                    Field{"head_stride_bytes", effective(view.head_stride_bytes, view.shape.heads)}}) {
+    if (bytes % kStep == 0 || bytes == View::kOutside) continue;
+    return core::refuse(refusal, fmt::format("a view with {} of {}", name, bytes), "a multiple of {}", kStep);
   }
   const std::array<core::Axis, 3> axes{{{view.shape.pages, view.page_stride_bytes},
                                         {view.shape.heads, view.head_stride_bytes},

@@ -4,6 +4,7 @@
 #ifndef ROTA_CODEC_TURBO_ARITHMETIC_SHARED_H
 #define ROTA_CODEC_TURBO_ARITHMETIC_SHARED_H
 
+#include "codec/turbo/turbo.params.h"
 #include "runtime/shared.h"
 
 #if defined(__cplusplus)
@@ -14,11 +15,8 @@
 
 ROTA_PARAMS_BEGIN
 
-// A token's codes from its values, by magnitude: level = magnitude[number of edges <= twice the value in steps].
 constexpr uint kMaxMagnitude = 32767u;
 constexpr uint kMaxTwice = 255u;  // beyond every edge
-constexpr uint kUniformBits = 8u;
-constexpr uint kUniformTop = 127u;
 
 struct Product {
   uint upper, lower;

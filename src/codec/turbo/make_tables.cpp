@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <numbers>
@@ -15,7 +16,7 @@
 
 namespace {
 
-constexpr std::uint64_t kPinnedHash = 0x890a773dfa1dffa7;
+constexpr std::uint64_t kPinnedHash = 0x13ec5d2d9bcfba56;
 
 constexpr std::array kOddFactors{1, 3, 5, 7, 9, 11, 13, 15};
 constexpr std::array kCandidates{0.9, 1.0, 1.1};  // times the root mean square
@@ -83,27 +84,28 @@ struct Table {
   int bits;
   std::vector<double> exact;  // before rounding, in standard deviations
   std::vector<int> levels;    // by code
-  double unit;                // of the levels, in standard deviations
+  int unit = 0;               // of the levels, in 1e-5 standard deviations: short, so that no rounding can move it
 };
 
 // Candidates that are equal but for rounding must not change places from machine to machine.
 bool clearly_less(double found, double least) { return found < least * (1 - 1e-6); }
 
-std::vector<double> scaled(const std::vector<int>& levels, double unit) {
+double deviations(int unit) { return unit / 1e5; }
+
+std::vector<double> scaled(const std::vector<int>& levels, int unit) {
   std::vector<double> values;
-  for (const int level : levels) values.push_back(level * unit);
+  for (const int level : levels) values.push_back(level * deviations(unit));
   return values;
 }
 
 Table rounded_table(int bits) {
   const std::vector<double> exact = lloyd(1 << bits);
   const int top = bits <= 4 ? 64 : 127;  // sums of two products of u8 and at most 64 fit int16
-  Table best{.bits = bits, .exact = exact, .levels = {}, .unit = 0};
+  Table best{.bits = bits, .exact = exact, .levels = {}};
   double least = std::numeric_limits<double>::max();
-  for (int twentieths = 11 * top; twentieths < 20 * top + 9; ++twentieths) {
-    const double unit = exact.back() / (twentieths / 20.0);
+  for (int unit = 2500; unit < 7500; ++unit) {
     std::vector<int> levels;
-    for (const double level : exact) levels.push_back(static_cast<int>(std::lround(level / unit)));
+    for (const double level : exact) levels.push_back(static_cast<int>(std::lround(level / deviations(unit))));
     if (levels.back() > top || std::ranges::adjacent_find(levels, std::greater_equal{}) != levels.end()) continue;
     const double error = mean_square_error(scaled(levels, unit));
     if (!clearly_less(error, least)) continue;
@@ -116,12 +118,11 @@ Table rounded_table(int bits) {
 
 // Code 0 is not used: levels reach as far down as up.
 Table uniform_table() {
-  Table best{.bits = kUniformBits, .exact = {}, .levels = {}, .unit = 0};
+  Table best{.bits = kUniformBits, .exact = {}, .levels = {}};
   std::vector<int> used;
   for (int level = -kUniformTop; level <= kUniformTop; ++level) used.push_back(level);
   double least = std::numeric_limits<double>::max();
-  for (int tenthousandths = 200; tenthousandths < 500; ++tenthousandths) {
-    const double unit = tenthousandths / 10000.0;
+  for (int unit = 2000; unit < 5000; unit += 10) {
     const double error = mean_square_error(scaled(used, unit));
     if (!clearly_less(error, least)) continue;
     least = error;
@@ -187,7 +188,7 @@ int main(int count, char** arguments) {
   std::vector<double> units;
   for (const Table& table : tables) {
     bits.push_back(table.bits);
-    units.push_back(table.unit);
+    units.push_back(deviations(table.unit));
     header.integers(array_of("std::int8_t", table.levels.size(), "kLevels" + std::to_string(table.bits)), table.levels);
     if (!table.exact.empty()) {
       header.fractions(array_of("double", table.exact.size(), "kExact" + std::to_string(table.bits)), table.exact);
@@ -204,8 +205,13 @@ int main(int count, char** arguments) {
       for (const double parity : {1.0, std::numbers::sqrt2}) {
         for (const double candidate : kCandidates) {
           int exponent = 0;
-          const double mantissa = std::frexp(2 * std::sqrt(factor) * parity / (table.unit * candidate), &exponent);
-          mantissas.push_back(static_cast<std::uint32_t>(std::lround(mantissa * 0x1p32)));
+          const double inverse = 2 * std::sqrt(factor) * parity / (deviations(table.unit) * candidate);
+          const double mantissa = std::frexp(inverse, &exponent) * 0x1p32;
+          if (std::abs(mantissa - std::floor(mantissa) - 0.5) < 1e-4) {
+            static_cast<void>(std::fputs("make_tables: a number lies between two integers\n", stderr));
+            return 1;
+          }
+          mantissas.push_back(static_cast<std::uint32_t>(std::llround(mantissa)));
           exponents.push_back(32 - exponent);
         }
       }

@@ -62,9 +62,19 @@ ROTA_SHARED uint plane_offset(PageLayout page, uint tile, uint index) {
          kTileTokens / 8u * page.dim * plane_of(page.bits, index).first_bit;
 }
 
-// A line's byte x holds one value of each of 8 / bits cells, the first in its lowest bits. A cell is 64 values:
-//   keys    16 tokens x 4 dims, byte 4 * token + dim; a line's cells follow each other along dims, then tokens
-//   values  16 dims x 4 tokens, byte 4 * dim + token; a line's cells follow each other along tokens
+// Half a tile: no line, and so no word, holds codes of two slices. Their bytes follow each other within a plane.
+constexpr uint kSliceTokens = 32u;
+
+ROTA_SHARED uint slice_bytes(PageLayout page, uint index) {
+  return kSliceTokens / 8u * page.dim * plane_of(page.bits, index).bits;
+}
+
+ROTA_SHARED uint slice_offset(PageLayout page, uint first_token, uint index) {
+  return plane_offset(page, first_token / kTileTokens, index) +
+         first_token % kTileTokens / kSliceTokens * slice_bytes(page, index);
+}
+
+// A line's byte x holds one value of each of 8 / bits cells, the first in its lowest bits.
 struct CodePlace {
   uint byte;     // from the page's start
   uint low_bit;  // in that byte

@@ -81,7 +81,7 @@ std::array<std::byte, kPageDescriptionBytes> describe(const PageFormat& format) 
   put_little_endian(all.subspan(kSideAt, 1), static_cast<std::uint32_t>(KvSide{format.side}));
   put_little_endian(all.subspan(kBitsAt, 1), format.codec.bits);
   put_little_endian(all.subspan(kScaleAt, 1), static_cast<std::uint32_t>(format.codec.scale));
-  put_little_endian(all.subspan(kMeanAt, 1), format.codec.key_mean ? 1 : 0);
+  put_little_endian(all.subspan(kMeanAt, 1), format.has_mean() ? 1 : 0);
   put_little_endian(all.subspan(kHeadDimAt, 2), format.head_dim);
   put_little_endian(all.subspan(kTokensAt, 2), format.tokens);
   put_little_endian(all.subspan(kSeedAt, 4), format.codec.seed);
@@ -187,7 +187,7 @@ std::array<std::uint32_t, ops::kTableWords> kernel_table(const PageFormat& forma
     table[ops::kInverses + 2 * c] = tables::kInverseMantissas[row * ops::kCandidates + c];
     table[ops::kInverses + 2 * c + 1] = tables::kInverseExponents[row * ops::kCandidates + c];
   }
-  if (bits == 8) return table;  // uniform: its magnitudes need no table
+  if (bits == ops::kUniformBits) return table;  // uniform: its magnitudes need no table
   const auto positive = levels_of(bits).subspan(std::size_t{1} << (bits - 1));
   const auto magnitudes = std::span(table).subspan<ops::kMagnitudes>();
   std::ranges::copy(positive, magnitudes.begin());

@@ -13,6 +13,9 @@ constexpr uint kMagnitudes = 56u;  // 32, of the positive levels
 constexpr uint kEdges = 88u;       // 31: the sum of two neighbours
 constexpr uint kTableWords = 120u;
 
+constexpr uint kUniformBits = 8u;  // levels are code - 128, up to the top
+constexpr uint kUniformTop = 127u;
+
 constexpr uint kCandidates = 3u;
 constexpr uint kMiddleCandidate = 1u;  // the root mean square itself
 constexpr uint kMaxTurboDim = 1024u;

@@ -125,6 +125,24 @@ TEST(TurboTables, HaveHartleyRowsThatCannotOverflow) {
   }
 }
 
+TEST(TurboTables, HaveTheInversesOfTheDocument) {
+  std::size_t at = 0;
+  for (const double unit : tables::kUnits) {
+    for (const std::uint32_t m : tables::kOddFactors) {
+      for (const long double root : {1.0L, std::numbers::sqrt2_v<long double>}) {
+        for (const long double candidate : {0.9L, 1.0L, 1.1L}) {
+          const long double wanted = 2 * std::sqrt(static_cast<long double>(m)) * root / (unit * candidate);
+          const long double mantissa = std::ldexp(wanted, tables::kInverseExponents[at]);
+          EXPECT_GE(tables::kInverseMantissas[at], 0x80000000U);
+          EXPECT_LE(std::abs(mantissa - tables::kInverseMantissas[at]), 0.5L + 1e-5L);
+          ++at;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(at, tables::kInverseMantissas.size());
+}
+
 TEST(TurboRotation, ServesTheHeadSizesThatItNames) {
   std::vector<std::uint32_t> sizes;
   for (std::uint32_t dim = 0; dim <= 4096; ++dim) {
@@ -197,6 +215,15 @@ TEST(TurboPage, GivesEveryBitAPlaceOfItsOwnAndWastesNone) {
             taken[at] = true;
             codes_end = std::max<std::uint64_t>(codes_end, place.byte + 1);
           }
+        }
+      }
+    }
+    for (std::uint32_t first = 0; first < layout.tokens; first += ops::kSliceTokens) {
+      for (std::uint32_t plane = 0; plane < ops::plane_count(layout.bits); ++plane) {
+        const std::uint32_t begin = ops::slice_offset(layout, first, plane);
+        for (std::uint32_t i = 0; i < ops::kSliceTokens * layout.dim; ++i) {
+          const auto place = ops::code_place(layout, plane, first + i / layout.dim, i % layout.dim);
+          ASSERT_TRUE(place.byte >= begin && place.byte < begin + ops::slice_bytes(layout, plane));
         }
       }
     }
@@ -303,7 +330,7 @@ TEST(TurboDescription, IsTheDocumentsBytes) {
                                .head_dim = 576,
                                .tokens = 64});
   const std::array<int, kPageDescriptionBytes> wanted{'R', 'O', 'T',  'A', 1,  0, 1, 1, 5, 1,
-                                                      1,   0,   0x40, 2,   64, 0, 4, 3, 2, 1};
+                                                      0,   0,   0x40, 2,   64, 0, 4, 3, 2, 1};
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_EQ(std::to_integer<int>(bytes[i]), wanted[i]) << i;
 }
 

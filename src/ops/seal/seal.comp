@@ -19,12 +19,11 @@ layout(set = 0, binding = 4) buffer Counted { uint counted[]; };
 const uint kGroupSize = kSealGroupSize;
 #include "codec/turbo/rotation.glsl"
 
-// A workgroup seals a slice of one head's page, token after token: no word holds codes of two slices. A dim belongs to
-// one invocation, and so does every word. Sums are of integers: their order cannot matter.
-shared int mixed_values[kMaxTurboDim];
+// A workgroup seals a slice of one head's page, token after token: a whole page would be more steps of a loop than Mesa's
+// software driver takes before it stops without a word. A dim belongs to one invocation, and so does every word.
+shared int mixed_values[kMaxTurboDim];  // before the rotation; after it, codes
 DEFINE_HARTLEY(mixed_values)
 shared uint mean_halves[kMaxTurboDim];
-shared uint codes[kMaxTurboDim];
 
 // What the invocations of a token gather; there are two sets, so that one can be cleared meanwhile.
 const uint kAnyUpper = 0u;
@@ -177,7 +176,7 @@ void gather_fit(uint which, Inverse inverse, int shift, bool keep_codes) {
     const uint index = index_of(twice_in_steps(magnitude, inverse));
     const uint level = level_of(index);
     fit = Fit(fit.dot + magnitude * level, fit.norm + level * level);
-    if (keep_codes) codes[dim] = code_of(index, rotated_values[dim] > 0 && magnitude != 0u);
+    if (keep_codes) mixed_values[dim] = int(code_of(index, rotated_values[dim] > 0 && magnitude != 0u));
   }
   gather_sum(kDots + which, fit.dot);
   gather_sum(kNorms + which, fit.norm);
@@ -192,9 +191,9 @@ Inverse candidate_at(uint which, Length length_) {
 
 // Quantizes what is rotated: codes of this invocation's dims into shared memory; returns the scale.
 uint quantize(int exponent) {
-  for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
-    gather_or(kMixed, uint(abs(rotated_values[dim])));
-  }
+  uint any = 0u;
+  for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) any |= uint(abs(rotated_values[dim]));
+  gather_or(kMixed, any);
   barrier();
   const int shift = max(top_bit(gather(kMixed)) - 14, 0);
   uint upper = 0u, lower = 0u;
@@ -210,9 +209,9 @@ uint quantize(int exponent) {
   const Length length_ = length_from(gather(kSquareUpper), gather(kSquareLower));
   Inverse chosen = candidate_at(kMiddleCandidate, length_);
   if (p.scale_rule == kBySearch && p.layout_.bits == kUniformBits) {
-    for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
-      atomicMax(gathered[set_ + kLargest], magnitude_at(dim, shift));
-    }
+    uint largest = 0u;
+    for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) largest = max(largest, magnitude_at(dim, shift));
+    atomicMax(gathered[set_ + kLargest], largest);
     barrier();
     chosen = inverse_of_largest(gather(kLargest));
   } else if (p.scale_rule == kBySearch) {
@@ -252,7 +251,7 @@ uint seal_token(Head head, uint token) {
   const uint upper = gather(grows ? kOwnUpper : kAnyUpper);
   const uint lower = gather(grows ? kOwnLower : kAnyLower);
   if ((upper | lower) == 0u) {
-    for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) codes[dim] = 0u;
+    for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) mixed_values[dim] = 0;
     return sign;
   }
   const int shift = (upper != 0u ? 20 + top_bit(upper) : top_bit(lower)) - 15;
@@ -288,7 +287,7 @@ void pack_keys(Head head, uint token, uint plane_index, bool is_live) {
     const CodePlace place = code_place(p.layout_, plane_index, token, 4u * begin);
     uint word = 0u;
     for (uint dim = 4u * begin; is_live && dim < 4u * end; dim++) {
-      const uint bits = bitfieldExtract(codes[dim], int(plane.first_bit), int(plane.bits));
+      const uint bits = bitfieldExtract(uint(mixed_values[dim]), int(plane.first_bit), int(plane.bits));
       word |= bits << (8u * (dim % 4u) + place.low_bit + (dim / 4u - begin) * plane.bits);
     }
     put_word(head.sealed + place.byte / 4u, word, place.low_bit == 0u);
@@ -300,7 +299,7 @@ void pack_values(Head head, uint token, uint plane_index, bool is_live) {
   const Plane plane = plane_of(p.layout_.bits, plane_index);
   for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
     const CodePlace place = code_place(p.layout_, plane_index, token, dim);
-    const uint bits = is_live ? bitfieldExtract(codes[dim], int(plane.first_bit), int(plane.bits)) : 0u;
+    const uint bits = is_live ? bitfieldExtract(uint(mixed_values[dim]), int(plane.first_bit), int(plane.bits)) : 0u;
     const uint shift = place.byte % 4u * 8u + place.low_bit;
     put_word(head.sealed + place.byte / 4u, bits << shift, shift == 0u);
   }
@@ -310,11 +309,25 @@ void clear_gathered(uint set) {
   if (lane() < kGathered) gathered[set + lane()] = 0u;
 }
 
+void clear_slice(Head head) {
+  for (uint plane = 0u; plane < plane_count(p.layout_.bits); plane++) {
+    const uint first = head.sealed + slice_offset(p.layout_, head.first_token, plane) / 4u;
+    const uint words = slice_bytes(p.layout_, plane) / 4u;
+    for (uint word = lane(); word < words; word += kGroupSize) sealed_words[first + word] = 0u;
+  }
+  const uint scales = head.sealed + (scales_offset(p.layout_) + 2u * head.first_token) / 4u;
+  for (uint word = lane(); word < kSliceTokens / 2u; word += kGroupSize) sealed_words[scales + word] = 0u;
+}
+
 void seal_slice(Head head) {
   uint not_finite = 0u;
   uint scales = 0u;
   clear_gathered(0u);
   if (p.layout_.has_mean != 0u) make_mean(head);
+  if (head.first_token >= head.tokens) {
+    clear_slice(head);
+    return;
+  }
   barrier();
   for (uint token = head.first_token; token < head.first_token + kSliceTokens; token++) {
     const bool is_live = token < head.tokens;
@@ -343,16 +356,14 @@ void seal_slice(Head head) {
     const uint before = atomicAdd(counted[p.counter], not_finite);
     if (before + not_finite < before) atomicAdd(counted[p.counter + 1u], 1u);
   }
-  barrier();  // before the next slice's means
 }
 
 void main() {
   const uint slices = p.layout_.tokens / kSliceTokens;
-  for (uint row = gl_WorkGroupID.x; row < p.pages * p.heads * slices; row += gl_NumWorkGroups.x) {
-    const uint entry = (p.first_page + row / slices / p.heads) * kPageWords;
-    const uint head = row / slices % p.heads;
-    seal_slice(Head(low(p.dense.offset) + plan[entry + kDensePage] * low(p.dense.page) + head * low(p.dense.head),
-                   low(p.sealed_offset) + plan[entry + kSealedPage] * low(p.sealed_page) + head * low(p.sealed_head),
-                    plan[entry + kTokens], plan[entry + kSinks], row % slices * kSliceTokens));
-  }
+  const uint row = gl_WorkGroupID.x / slices;
+  const uint entry = (p.first_page + row / p.heads) * kPageWords;
+  const uint head = row % p.heads;
+  seal_slice(Head(low(p.dense.offset) + plan[entry + kDensePage] * low(p.dense.page) + head * low(p.dense.head),
+                  low(p.sealed_offset) + plan[entry + kSealedPage] * low(p.sealed_page) + head * low(p.sealed_head),
+                  plan[entry + kTokens], plan[entry + kSinks], gl_WorkGroupID.x % slices * kSliceTokens));
 }

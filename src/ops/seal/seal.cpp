@@ -1,6 +1,10 @@
 #include "ops/seal/seal.h"
 
 #include <algorithm>
+#include <cmath>
+#include <compare>
+#include <iterator>
+#include <numbers>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -30,18 +34,24 @@ struct Sides {
   std::string_view op;
   const SlotView& dense;
   const SealedView& sealed;
-  std::string_view dense_name, sealed_name;
+  bool sealing;
 
-  core::Refusal of_dense(std::string_view field = {}) const { return {op, {dense_name, {}, field}}; }
-  core::Refusal of_sealed(std::string_view field = {}) const { return {op, {sealed_name, {}, field}}; }
+  std::string_view dense_name() const { return sealing ? "from" : "to"; }
+  std::string_view sealed_name() const { return sealing ? "to" : "from"; }
+  core::Refusal of_dense(std::string_view field = {}) const { return {op, {dense_name(), {}, field}}; }
+  core::Refusal of_sealed(std::string_view field = {}) const { return {op, {sealed_name(), {}, field}}; }
 };
 
 Status check_shapes(const Sides& sides) {
   const SlotShape& dense = sides.dense.shape;
   const SealedView& sealed = sides.sealed;
+  // A page's slices must fit one launch.
+  const std::uint64_t most_heads = runtime::kMaxGroups / (sealed.format.tokens / kSliceTokens);
+  if (sealed.shape.heads > most_heads) {
+    return core::refuse(sides.of_sealed("shape.heads"), sealed.shape.heads, "at most {}", most_heads);
+  }
   return core::first_error({core::check_index(sides.of_dense("shape.pages"), dense.pages),
                             core::check_index(sides.of_sealed("shape.pages"), sealed.shape.pages),
-                            core::check_index(sides.of_sealed("shape.heads"), sealed.shape.heads),
                             core::check_equal(sides.of_dense("shape.heads"), dense.heads,
                                               {sealed.shape.heads, sides.of_sealed("shape.heads").argument}),
                             core::check_equal(sides.of_dense("shape.page_slots"), dense.page_slots,
@@ -59,11 +69,11 @@ struct PageMove {
 Status check_move(const Sides& sides, const PageMove& move, std::size_t index) {
   const auto refusal = [&](std::string_view field) { return core::Refusal{sides.op, {"pages", index, field}}; };
   if (move.dense >= sides.dense.shape.pages) {
-    return core::refuse(refusal(sides.dense_name), move.dense, "below the {} of {}", sides.dense.shape.pages,
+    return core::refuse(refusal(sides.dense_name()), move.dense, "below the {} of {}", sides.dense.shape.pages,
                         sides.of_dense("shape.pages").argument.text());
   }
   if (move.sealed >= sides.sealed.shape.pages) {
-    return core::refuse(refusal(sides.sealed_name), move.sealed, "below the {} of {}", sides.sealed.shape.pages,
+    return core::refuse(refusal(sides.sealed_name()), move.sealed, "below the {} of {}", sides.sealed.shape.pages,
                         sides.of_sealed("shape.pages").argument.text());
   }
   if (move.tokens && *move.tokens > sides.sealed.format.tokens) {
@@ -75,13 +85,19 @@ Status check_move(const Sides& sides, const PageMove& move, std::size_t index) {
   return {};
 }
 
+struct PageTarget {
+  std::uint64_t page;
+  std::size_t index;  // in the call's list
+  friend auto operator<=>(const PageTarget&, const PageTarget&) = default;
+};
+
 // Two pages for one place would leave it to chance which stays.
-Status check_targets_differ(std::string_view op, std::vector<std::uint64_t> targets) {
+Status check_targets_differ(std::string_view op, std::vector<PageTarget> targets) {
   std::ranges::sort(targets);
-  const auto twice = std::ranges::adjacent_find(targets);
+  const auto twice = std::ranges::adjacent_find(targets, {}, &PageTarget::page);
   if (twice == targets.end()) return {};
-  return core::refuse({op, {"pages"}}, fmt::format("a list with two pages for page {}", *twice),
-                      "a target of its own for each");
+  return core::refuse({op, {"pages", std::next(twice)->index, "to"}}, twice->page,
+                      "another page than that of pages[{}]", twice->index);
 }
 
 Result<SealPlan> check_sides(const Sides& sides, const runtime::Target& target) {
@@ -92,9 +108,8 @@ Result<SealPlan> check_sides(const Sides& sides, const runtime::Target& target) 
   if (!dense) return dense.error();
   const runtime::Bound dense_bound{sides.of_dense().argument, sides.dense.buffer, *dense};
   const runtime::Bound sealed_bound{sides.of_sealed().argument, sides.sealed.buffer, *sealed};
-  const bool sealing = sides.dense_name == "from";
-  const Status apart =
-      runtime::check_apart(sides.op, sealing ? dense_bound : sealed_bound, sealing ? sealed_bound : dense_bound);
+  const Status apart = runtime::check_apart(sides.op, sides.sealing ? dense_bound : sealed_bound,
+                                            sides.sealing ? sealed_bound : dense_bound);
   if (!apart) return apart.error();
   return SealPlan{*dense, *sealed, {}, {}};
 }
@@ -107,11 +122,11 @@ Status plan_pages(const Sides& sides, const Pages& pages, const ToMove& to_move,
     return fmt::format("{}: a plan for {} pages takes {} bytes", sides.op, pages.size(), bytes);
   };
   if (Status status = runtime::check_upload(target, bytes, what); !status) return status;
-  std::vector<std::uint64_t> targets;
+  std::vector<PageTarget> targets;
   for (std::size_t index = 0; index < pages.size(); ++index) {
     const PageMove move = to_move(pages[index]);
     if (Status status = check_move(sides, move, index); !status) return status;
-    targets.push_back(pages[index].to);
+    targets.push_back({pages[index].to, index});
     for (const std::uint64_t word :
          {move.dense, move.sealed, move.tokens.value_or(sides.sealed.format.tokens), move.sinks}) {
       plan.pages.push_back(static_cast<std::uint32_t>(word));
@@ -121,12 +136,18 @@ Status plan_pages(const Sides& sides, const Pages& pages, const ToMove& to_move,
   return check_targets_differ(sides.op, std::move(targets));
 }
 
+// Of the Hadamard's factor, of what the Hartley part is rounded to, and of how scales are stored.
+float unseal_unit(RotationShape shape) {
+  const int whole = -static_cast<int>(shape.k / 2) - kScaleExponent - (shape.m > 1 ? 13 - kUnsealShift : 0);
+  return std::ldexp(shape.k % 2 == 0 ? 1.0F : std::numbers::sqrt2_v<float> / 2, whole);
+}
+
 std::uint32_t dtype_constant(const SlotView& view) { return static_cast<std::uint32_t>(view.dtype); }
 
 }  // namespace
 
 Result<SealPlan> check_seal(const Seal& call, const runtime::Target& target) {
-  const Sides sides{kSealName, call.from, call.to, "from", "to"};
+  const Sides sides{kSealName, call.from, call.to, true};
   auto plan = check_sides(sides, target);
   if (!plan) return plan;
   const core::Refusal of_counter{kSealName, {"non_finite"}};
@@ -145,7 +166,7 @@ Result<SealPlan> check_seal(const Seal& call, const runtime::Target& target) {
 }
 
 Result<SealPlan> check_unseal(const Unseal& call, const runtime::Target& target) {
-  const Sides sides{kUnsealName, call.to, call.from, "to", "from"};
+  const Sides sides{kUnsealName, call.to, call.from, false};
   auto plan = check_sides(sides, target);
   if (!plan) return plan;
   const Status status = plan_pages(
@@ -159,26 +180,28 @@ std::vector<SealLaunch> choose_seal(const SlotView& dense, const SealedView& sea
   constexpr std::uint64_t kWord = sizeof(std::uint32_t);
   const PageFormat& format = sealed.format;
   const std::uint64_t heads = sealed.shape.heads;
+  const RotationShape rotation = codec::rotation_of(format.head_dim).value_or(RotationShape{1, 4});
   SealParams params{.dense = runtime::strides_of(dense, plan.dense),
                     .sealed_offset = plan.sealed.first_element / kWord,
                     .sealed_page = runtime::effective(sealed.page_stride_bytes, sealed.shape.pages) / kWord,
                     .sealed_head = runtime::effective(sealed.head_stride_bytes, heads) / kWord,
                     .layout_ = codec::layout_of(format),
-                    .rotation = codec::rotation_of(format.head_dim).value_or(RotationShape{1, 4}),
+                    .rotation = rotation,
                     .heads = static_cast<uint>(heads),
                     .first_page = 0,
                     .pages = 0,
                     .scale_rule = static_cast<uint>(format.codec.scale),
-                    .counter = static_cast<uint>(plan.counter.first_element / kWord)};
+                    .counter = static_cast<uint>(plan.counter.first_element / kWord),
+                    .unit = unseal_unit(rotation),
+                    .limit = dense.dtype == DType::bf16 ? 65280.0F : 65504.0F};
   const std::uint64_t page_groups = heads * (format.tokens / kSliceTokens);
-  const std::uint64_t most_pages = std::max<std::uint64_t>(runtime::kMaxGroups / page_groups, 1);
+  const std::uint64_t most_pages = runtime::kMaxGroups / page_groups;
   const std::uint64_t pages = plan.pages.size() / kPageWords;
   std::vector<SealLaunch> launches;
   for (std::uint64_t first = 0; first < pages; first += most_pages) {
     params.first_page = static_cast<uint>(first);
     params.pages = static_cast<uint>(std::min(most_pages, pages - first));
-    const std::uint64_t groups = std::min<std::uint64_t>(params.pages * page_groups, runtime::kMaxGroups);
-    launches.push_back({.work = {.groups = static_cast<uint>(groups),
+    launches.push_back({.work = {.groups = static_cast<uint>(params.pages * page_groups),
                                  .rows = params.pages * heads,
                                  .row_bytes = std::uint64_t{format.tokens} * format.head_dim * info(dense.dtype).bytes},
                         .params = params});

@@ -66,6 +66,9 @@ void store_half(std::uint32_t bits, std::byte* at) noexcept {
 // Seals one head's page after the other of a call.
 class PageSealer {
  public:
+  PageSealer(const PageSealer&) = delete;
+  PageSealer& operator=(const PageSealer&) = delete;
+
   PageSealer(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<SealParams>()),
         dtype_(static_cast<DType>(call.constants[0])),

@@ -321,6 +321,12 @@ TEST_F(SealOnDevice, RestoresTheBitsOfTheDefinition) {
         auto page = reference::Sealer(format).seal(test::draw_page(random, kind, format.tokens, dim));
         const std::size_t first_code = page_bytes(format) - std::size_t{format.tokens} * dim * bits / 8;
         for (std::size_t i = first_code; any_bytes && i < page.size(); ++i) page[i] = static_cast<std::byte>(random());
+        // Means and scales that no page has: any bits, and infinities and NaN among them.
+        for (std::size_t i = 0; any_bytes && i < first_code; i += 2) {
+          if (random() % 4 != 0) continue;
+          const auto half = static_cast<std::uint16_t>(random() % 2 == 0 ? random() : 0x7c00 + random() % 3);
+          std::memcpy(page.data() + i, &half, sizeof(half));
+        }
         pages.insert(pages.end(), page.begin(), page.end());
       }
       Buffer sealed = device.allocate(pages.size()).value();
@@ -334,7 +340,8 @@ TEST_F(SealOnDevice, RestoresTheBitsOfTheDefinition) {
       auto wanted = dense.read();
       for (const UnsealPage& move : moves) {
         const auto values = reference::Unsealer(format).unseal(
-            std::span(pages).subspan(move.from * page_bytes(format), page_bytes(format)));
+            std::span(pages).subspan(move.from * page_bytes(format), page_bytes(format)),
+            dtype == DType::bf16 ? 65280.0F : 65504.0F);
         for (std::uint64_t i = 0; i < move.tokens.value_or(format.tokens) * dim; ++i) {
           test::save_bits(wanted, dtype, move.to * format.tokens * dim + i,
                           test::bits_of(static_cast<double>(values[i]), dtype));
@@ -381,21 +388,91 @@ TEST_F(SealOnDevice, RestoresIntoSpreadElements) {
   }
 }
 
-TEST_F(SealOnDevice, RestoresFiniteValuesOfSpoiltSideData) {
-  const PageFormat format{.codec = turbo(4), .side = KvSide::keys, .head_dim = 64, .tokens = 64};
-  std::vector<std::byte> page(page_bytes(format), std::byte{0xff});  // NaN means and scales
-  Buffer sealed = device.allocate(page.size()).value();
-  sealed.write(page).value();
-  Buffer dense = device.allocate(64 * 64 * 4).value();
-  const UnsealPage move{.from = 0, .to = 0};
+// [head][page] with gaps between pages, and sealed parts of a page: no byte elsewhere changes.
+TEST_F(SealOnDevice, LeavesWhatIsBetweenPagesAlone) {
+  constexpr std::uint64_t kPages = 3;
+  constexpr std::uint64_t kHeads = 2;
+  const PageFormat format{.codec = turbo(3), .side = KvSide::keys, .head_dim = 80, .tokens = 128};
+  const std::array kinds{PageKind::gaussian, PageKind::sink_like, PageKind::any_bits};
+  const DensePages dense = draw(format, kinds, kHeads);
+  const std::uint64_t stride = page_bytes(format) + 192;
+  test::Guarded sealed(device, kPages * kHeads * stride / 2, DType::f16);
+  const SealedView to{.buffer = sealed.buffer,
+                      .format = format,
+                      .shape = {.pages = kPages, .heads = kHeads},
+                      .offset_bytes = sealed.offset * 2,
+                      .page_stride_bytes = stride,
+                      .head_stride_bytes = kPages * stride};
+  // No tokens, only sinks, and more sinks than tokens: no mean.
+  const std::array pages{SealPage{.from = 0, .to = 2, .tokens = 0}, SealPage{.from = 1, .to = 0, .sinks = 128},
+                         SealPage{.from = 2, .to = 1, .tokens = 33, .sinks = 40}};
+  auto wanted = sealed.read();
+  for (const SealPage& page : pages) {
+    for (std::uint64_t head = 0; head < kHeads; ++head) {
+      const auto one =
+          reference::Sealer(format).seal(dense.head_of(page.from, head, page.tokens.value_or(128)), page.sinks);
+      std::ranges::copy(one, wanted.begin() + static_cast<std::ptrdiff_t>((head * kPages + page.to) * stride));
+    }
+  }
   ASSERT_OK(test::run_on(device, [&](Encoder& encoder) {
-    unseal(encoder, {.from = SealedView::packed(sealed, format, {.pages = 1, .heads = 1}),
-                     .to = SlotView::head_major(dense, DType::f32, {.page_slots = 64, .heads = 1, .dim = 64}),
-                     .pages = {&move, 1}});
+    seal(encoder, {.from = SlotView::head_major(upload(dense), DType::f16, dense.shape()),
+                   .to = to,
+                   .pages = pages,
+                   .non_finite = {new_counter(device)}});
   }));
-  std::vector<float> found(64 * 64);
-  dense.read(std::as_writable_bytes(std::span(found))).value();
-  for (const float value : found) ASSERT_EQ(value, 0.0F);
+  EXPECT_TRUE(sealed.read() == wanted);
+  EXPECT_TRUE(sealed.guards_intact());
+
+  test::Guarded restored(device, dense.values.size(), DType::f16);
+  SlotView slots = SlotView::head_major(restored.buffer, DType::f16, dense.shape());
+  slots.offset = restored.offset;
+  const std::array back{UnsealPage{.from = 0, .to = 1}, UnsealPage{.from = 1, .to = 0, .tokens = 0}};
+  auto wanted_back = restored.read();
+  for (std::uint64_t head = 0; head < kHeads; ++head) {
+    const auto values =
+        reference::Unsealer(format).unseal(std::span(wanted).subspan(head * kPages * stride, page_bytes(format)));
+    for (std::uint64_t i = 0; i < values.size(); ++i) {
+      test::save_bits(wanted_back, DType::f16, (kHeads + head) * dense.head_size() + i,
+                      test::bits_of(static_cast<double>(values[i]), DType::f16));
+    }
+  }
+  ASSERT_OK(test::run_on(device, [&](Encoder& encoder) { unseal(encoder, {.from = to, .to = slots, .pages = back}); }));
+  EXPECT_TRUE(restored.read() == wanted_back);
+  EXPECT_TRUE(restored.guards_intact());
+}
+
+// More pages than the workgroups of one launch serve.
+TEST_F(SealOnDevice, ServesMorePagesThanOneLaunchDoes) {
+  constexpr std::uint64_t kPages = 16500;
+  constexpr std::uint64_t kHeads = 2;
+  const PageFormat format{.codec = turbo(2), .side = KvSide::values, .head_dim = 16, .tokens = 64};
+  const std::array kinds{PageKind::gaussian, PageKind::student, PageKind::laplace};
+  const DensePages dense = draw(format, kinds, kHeads);
+  std::vector<std::byte> wanted;
+  for (std::uint64_t i = 0; i < kinds.size() * kHeads; ++i) {
+    const auto page = reference::Sealer(format).seal(dense.head_of(i / kHeads, i % kHeads, 1));
+    wanted.insert(wanted.end(), page.begin(), page.end());
+  }
+  std::vector<SealPage> pages;
+  // Hardly any tokens: it is about the pages, and software drivers are slow.
+  for (std::uint64_t page = 0; page < kPages; ++page) {
+    pages.push_back({.from = page * page % 3, .to = page, .tokens = page % 500 == 0 ? 1U : 0U});
+  }
+  Buffer sealed = device.allocate(kPages * kHeads * page_bytes(format)).value();
+  ASSERT_OK(test::run_on(device, [&](Encoder& encoder) {
+    seal(encoder, {.from = SlotView::head_major(upload(dense), DType::f16, dense.shape()),
+                   .to = SealedView::packed(sealed, format, {.pages = kPages, .heads = kHeads}),
+                   .pages = pages,
+                   .non_finite = {new_counter(device)}});
+  }));
+  std::vector<std::byte> found(sealed.size_bytes());
+  sealed.read(found).value();
+  const std::uint64_t bytes = kHeads * page_bytes(format);
+  const std::vector<std::byte> nothing(bytes);
+  for (const SealPage& page : pages) {
+    const std::byte* const want = *page.tokens == 0 ? nothing.data() : wanted.data() + page.from * bytes;
+    ASSERT_EQ(std::memcmp(found.data() + page.to * bytes, want, bytes), 0) << std::uint64_t{page.to};
+  }
 }
 
 }  // namespace

@@ -414,20 +414,21 @@ class Unsealer {
  public:
   explicit Unsealer(const PageFormat& format) : format_(format), dim_(format.head_dim) {}
 
-  std::vector<float> unseal(std::span<const std::byte> page) const {
+  // `limit` is the largest number of the target's dtype that f16 holds.
+  std::vector<float> unseal(std::span<const std::byte> page, float limit = 65504) const {
     const std::size_t mean_bytes = format_.has_mean() ? (2 * dim_ + 63) / 64 * 64 : 0;
     std::vector<float> values;
     for (std::size_t token = 0; token < format_.tokens; ++token) {
       const std::uint16_t scale = half_at(page, mean_bytes + 2 * token);
       std::vector<std::int64_t> h(dim_);
       for (std::size_t i = 0; i < dim_; ++i) h[i] = levels()[code_at(page, mean_bytes + 2 * format_.tokens, token, i)];
-      const float factor = f32_from_f16(scale & 0x7fff) * rotate(h);
+      const float factor = finite(scale & 0x7fff) * rotate(h);
       for (std::size_t i = 0; i < dim_; ++i) {
         const bool negated = codec::is_negated(format_.codec.seed, format_.side, static_cast<std::uint32_t>(i));
         const float product = static_cast<float>(negated ? -h[i] : h[i]) * factor;
         const bool with_mean = format_.has_mean() && (scale & 0x8000) == 0;
-        const float value = product + (with_mean ? f32_from_f16(half_at(page, 2 * i)) : 0.0F);
-        values.push_back(std::clamp(value, -65504.0F, 65504.0F));
+        const float value = product + (with_mean ? finite(half_at(page, 2 * i)) : 0.0F);
+        values.push_back(std::clamp(value, -limit, limit));
       }
     }
     return values;
@@ -462,6 +463,8 @@ class Unsealer {
   }
 
  private:
+  static float finite(std::uint16_t half) { return (half & 0x7c00) == 0x7c00 ? 0.0F : f32_from_f16(half); }
+
   std::span<const std::int8_t> levels() const { return codec::levels_of(format_.codec.bits); }
 
   // Returns the unit that the rotated levels are in.

@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <numbers>
 #include <random>
 #include <set>
@@ -15,6 +17,8 @@
 #include "harness/pages.h"
 #include "harness/reserved.h"
 #include "ops/seal/seal_reference.h"
+#include "rota_kernels/seal.h"
+#include "rota_kernels/unseal.h"
 
 // The pure half of `seal` and `unseal`, the definition itself, and what the codec costs: all on the host.
 
@@ -105,13 +109,20 @@ TEST_F(SealCheck, RefusesViewsOutsideTheirBuffers) {
   expect_refused([](Call& c) { c.pages.page_stride_bytes = std::numeric_limits<std::uint64_t>::max() - 63; },
                  "to is a view that ends beyond 2^64 bytes");
   expect_refused([](Call& c) { c.pages.buffer = {}; }, "to is a view of no buffer");
-  expect_refused([](Call& c) { c.pages.offset_bytes = 32; }, "an offset or stride of 32 bytes; wanted multiples of 64");
-  expect_refused([](Call& c) { c.pages.head_stride_bytes -= 4; }, "wanted multiples of 64");
+  expect_refused([](Call& c) { c.pages.offset_bytes = 32; }, "a view with offset_bytes of 32; wanted a multiple of 64");
+  expect_refused([](Call& c) { c.pages.head_stride_bytes -= 4; }, "a view with head_stride_bytes of");
   expect_refused([](Call& c) { c.pages.head_stride_bytes = 64; }, "a place of its own");
   expect_refused([](Call& c) { c.pages.page_stride_bytes = c.pages.head_stride_bytes; }, "a place of its own");
   expect_refused([](Call& c) { c.count.buffer = {}; }, "non_finite is a view of no buffer");
   expect_refused([](Call& c) { c.count.offset_bytes = 16; }, "non_finite is a view that ends at byte 24");
   expect_refused([](Call& c) { c.count.offset_bytes = 4; }, "non_finite is at byte 4; wanted a multiple of 8");
+}
+
+TEST_F(SealCheck, RefusesMoreHeadsThanOneLaunchServes) {
+  constexpr std::uint64_t kHeads = 32768;
+  Buffer wide = device.allocate(kHeads * page_bytes(kFormat)).value();
+  expect_refused([&](Call& c) { c.pages = SealedView::packed(wide, kFormat, {.pages = 1, .heads = kHeads}); },
+                 "to.shape.heads is 32768; wanted at most 32767");
 }
 
 TEST_F(SealCheck, RefusesBuffersOfAnotherDevice) {
@@ -140,8 +151,9 @@ TEST_F(SealCheck, RefusesPagesThatAreNotThere) {
   expect_refused([](Call& c) { c.seals[1].from = std::numeric_limits<std::uint64_t>::max(); }, "pages[1].from is 1844");
   expect_refused([](Call& c) { c.seals[1].tokens = 65; }, "pages[1].tokens is 65; wanted at most the 64 of a page");
   expect_refused([](Call& c) { c.seals[1].sinks = 65; }, "pages[1].sinks is 65; wanted at most the 64 of a page");
-  expect_refused([](Call& c) { c.seals[1].to = 4; }, "pages is a list with two pages for page 4");
-  expect_refused_back([](Call& c) { c.unseals[1].to = 1; }, "pages is a list with two pages for page 1");
+  expect_refused([](Call& c) { c.seals[1].to = 4; }, "pages[1].to is 4; wanted another page than that of pages[0]");
+  expect_refused_back([](Call& c) { c.unseals[1].to = 1; },
+                      "pages[1].to is 1; wanted another page than that of pages[0]");
   expect_refused_back([](Call& c) { c.unseals[0].from = 5; }, "pages[0].from is 5; wanted below the 5");
   Call twice(device);
   twice.seals[1].from = 2;  // one page may be sealed into two places
@@ -188,6 +200,41 @@ TEST_F(SealCheck, LaunchesOnceForAPromptAndAFewTimesForMany) {
   EXPECT_EQ(planned, 32768U);
   EXPECT_EQ(some.size(), 17U);
 }
+
+// Bytes of a kernel's variables in the storage class Workgroup: words, and arrays of words.
+[[maybe_unused]] std::uint64_t shared_bytes(std::span<const std::uint32_t> spirv) {
+  constexpr std::uint32_t kTypeArray = 28;
+  constexpr std::uint32_t kTypePointer = 32;
+  constexpr std::uint32_t kConstant = 43;
+  constexpr std::uint32_t kVariable = 59;
+  constexpr std::uint32_t kWorkgroup = 4;
+  std::map<std::uint32_t, std::uint32_t> constants, lengths, pointees;
+  std::uint64_t bytes = 0;
+  for (std::size_t at = 5; at < spirv.size(); at += spirv[at] >> 16) {
+    const std::uint32_t* const words = &spirv[at];
+    switch (words[0] & 0xffff) {
+      case kConstant: constants[words[2]] = words[3]; break;
+      case kTypeArray: lengths[words[1]] = constants.at(words[3]); break;
+      case kTypePointer: pointees[words[1]] = words[3]; break;
+      case kVariable:
+        if (words[3] != kWorkgroup) break;
+        bytes += 4ULL * (lengths.contains(pointees.at(words[1])) ? lengths.at(pointees.at(words[1])) : 1);
+        break;
+      default: break;
+    }
+  }
+  return bytes;
+}
+
+#if ROTA_HAS_VULKAN
+TEST(SealKernels, NeedNoMoreSharedMemoryThanEveryDeviceHas) {
+  constexpr std::uint64_t kEveryDevice = 16384;
+  EXPECT_GT(shared_bytes(kernels::seal::kCode.spirv), 2 * 4 * kMaxTurboDim);
+  EXPECT_LE(shared_bytes(kernels::seal::kCode.spirv), kEveryDevice);
+  EXPECT_GE(shared_bytes(kernels::unseal::kCode.spirv), 4 * kMaxTurboDim);
+  EXPECT_LE(shared_bytes(kernels::unseal::kCode.spirv), kEveryDevice);
+}
+#endif
 
 // ---- the definition
 
@@ -262,6 +309,14 @@ TEST(SealDefinition, IsToldApartFromEveryMutationByTheTestsData) {
   }
 }
 
+// What a launch tells kernels of a format.
+float launch_unit(const PageFormat& format) {
+  const SealPlan plan{{}, {}, {}, std::vector<std::uint32_t>(kPageWords)};
+  return choose_seal({.shape = {.heads = 1}}, {.buffer = {}, .format = format, .shape = {.pages = 1, .heads = 1}}, plan)
+      .front()
+      .params.unit;
+}
+
 // The CPU kernels as each instruction set has them, beside the definition.
 TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
   std::mt19937_64 random(77);
@@ -284,7 +339,9 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
                               .rotation = *codec::rotation_of(dim),
                               .heads = 1,
                               .pages = 1,
-                              .scale_rule = static_cast<uint>(format.codec.scale)};
+                              .scale_rule = static_cast<uint>(format.codec.scale),
+                              .unit = launch_unit(format),
+                              .limit = 65504};
       for (const core::Isa isa : core::kIsas) {
         if (!core::runs_here(isa)) continue;
         auto from = values;
@@ -311,7 +368,8 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
                     .first_row = 0,
                     .last_row = 1},
                    isa);
-        ASSERT_EQ(back, wanted_back) << core::name_of(isa) << ", head size " << dim << ", bits " << bits;
+        ASSERT_EQ(std::memcmp(back.data(), wanted_back.data(), back.size() * sizeof(float)), 0)
+            << core::name_of(isa) << ", head size " << dim << ", bits " << bits;
       }
     }
   }

@@ -42,7 +42,7 @@ int level_at(Head head, uint token, uint dim) {
     code |= bitfieldExtract(word, int(place.byte % 4u * 8u + place.low_bit), int(part.bits)) << part.first_bit;
   }
   const uint middle = 1u << (p.layout_.bits - 1u);
-  if (p.layout_.bits == 8u) return int(code) - int(middle);
+  if (p.layout_.bits == kUniformBits) return int(code) - int(middle);
   return code >= middle ? int(table[kMagnitudes + code - middle]) : -int(table[kMagnitudes + middle - 1u - code]);
 }
 
@@ -51,7 +51,7 @@ uint value_at(Head head, uint dim, float factor, bool has_mean) {
   if (is_negated(dim)) turned = -turned;
   precise float value = float(turned) * factor;
   precise float with_mean = value + (has_mean ? finite_half(half_at(head, 2u * dim)) : 0.0);
-  return narrow_element(floatBitsToUint(clamp(with_mean, -kMaxHalf, kMaxHalf)), kDense);
+  return narrow_element(floatBitsToUint(clamp(with_mean, -p.limit, p.limit)), kDense);
 }
 
 void store_two(uint index, uint first, uint second) {
@@ -73,7 +73,7 @@ void unseal_token(Head head, uint token) {
   }
   mix_rotated(p.layout_.dim, p.rotation.k);
   const uint scale = half_at(head, scales_offset(p.layout_) + 2u * token);
-  precise float factor = finite_half(scale & ~kWithoutMean) * unseal_unit(p.rotation);
+  precise float factor = finite_half(scale & ~kWithoutMean) * p.unit;
   const bool has_mean = p.layout_.has_mean != 0u && (scale & kWithoutMean) == 0u;
   const uint row = head.dense + token * low(p.dense.slot);
   for (uint dim = 2u * gl_LocalInvocationID.x; dim < p.layout_.dim; dim += 2u * kGroupSize) {
@@ -85,16 +85,15 @@ void unseal_token(Head head, uint token) {
 
 void main() {
   const uint slices = p.layout_.tokens / kSliceTokens;
-  for (uint row = gl_WorkGroupID.x; row < p.pages * p.heads * slices; row += gl_NumWorkGroups.x) {
-    const uint entry = (p.first_page + row / slices / p.heads) * kPageWords;
-    const uint index = row / slices % p.heads;
-    const uint first_token = row % slices * kSliceTokens;
-    const Head head =
-        Head(low(p.sealed_offset) + plan[entry + kSealedPage] * low(p.sealed_page) + index * low(p.sealed_head),
-             low(p.dense.offset) + plan[entry + kDensePage] * low(p.dense.page) + index * low(p.dense.head),
-             plan[entry + kTokens]);
-    for (uint token = first_token; token < min(head.tokens, first_token + kSliceTokens); token++) {
-      unseal_token(head, token);
-    }
+  const uint row = gl_WorkGroupID.x / slices;
+  const uint entry = (p.first_page + row / p.heads) * kPageWords;
+  const uint index = row % p.heads;
+  const Head head =
+      Head(low(p.sealed_offset) + plan[entry + kSealedPage] * low(p.sealed_page) + index * low(p.sealed_head),
+           low(p.dense.offset) + plan[entry + kDensePage] * low(p.dense.page) + index * low(p.dense.head),
+           plan[entry + kTokens]);
+  const uint first_token = gl_WorkGroupID.x % slices * kSliceTokens;
+  for (uint token = first_token; token < min(head.tokens, first_token + kSliceTokens); token++) {
+    unseal_token(head, token);
   }
 }

@@ -46,6 +46,9 @@ std::uint32_t load_half(const std::byte* at) noexcept {
 
 class PageUnsealer {
  public:
+  PageUnsealer(const PageUnsealer&) = delete;
+  PageUnsealer& operator=(const PageUnsealer&) = delete;
+
   PageUnsealer(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<SealParams>()),
         dtype_(static_cast<DType>(call.constants[0])),
@@ -77,7 +80,7 @@ class PageUnsealer {
       const std::uint8_t* const codes = scratch_.codes + std::size_t{t} * layout.dim;
       for (std::uint32_t i = 0; i < layout.dim; ++i) scratch_.mixed[i] = levels_[codes[i]];
       const std::uint32_t scale = load_half(page + scales_offset(layout) + 2 * std::size_t{token});
-      const float factor = finite_half(scale & ~kWithoutMean) * unseal_unit(p_.rotation);
+      const float factor = finite_half(scale & ~kWithoutMean) * p_.unit;
       unseal_token_(call_, factor, (scale & kWithoutMean) == 0 ? mean_ : kNoMean, scratch_);
       std::byte* const to = dense_ + (first + token * p_.dense.slot) * info(dtype_).bytes;
       from_f32_({reinterpret_cast<const std::byte*>(scratch_.values)}, {to, p_.dense.dim}, layout.dim);

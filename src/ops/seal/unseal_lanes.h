@@ -10,6 +10,7 @@ namespace lanes = codec::ROTA_ISA;
 // Levels in scratch.mixed to values, in f32.
 ROTA_LANES void unseal_token(const UnsealCall& call, float factor, const float* mean, UnsealScratch& scratch) noexcept {
   const std::uint64_t dim = call.params.layout_.dim;
+  const float limit = call.params.limit;
   const std::uint64_t size = std::uint64_t{1} << call.params.rotation.k;
   auto* const mixed = reinterpret_cast<lanes::I32s*>(scratch.mixed);
   auto* const other = reinterpret_cast<lanes::I32s*>(scratch.other);
@@ -26,8 +27,8 @@ ROTA_LANES void unseal_token(const UnsealCall& call, float factor, const float* 
     const lanes::I32s turned = (rotated[i / lanes::kLanes] ^ negated) - negated;
     lanes::F32s value = __builtin_convertvector(turned, lanes::F32s) * factor;
     value += lanes::load_bits<lanes::F32s>(mean + i);
-    value = value > kMaxHalf ? lanes::F32s{} + kMaxHalf : value;
-    value = value < -kMaxHalf ? lanes::F32s{} - kMaxHalf : value;
+    value = value > limit ? lanes::F32s{} + limit : value;
+    value = value < -limit ? lanes::F32s{} - limit : value;
     std::memcpy(scratch.values + i, &value, sizeof(value));
   }
 }
