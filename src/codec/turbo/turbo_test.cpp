@@ -131,7 +131,8 @@ TEST(TurboTables, HaveTheInversesOfTheDocument) {
     for (const std::uint32_t m : tables::kOddFactors) {
       for (const long double root : {1.0L, std::numbers::sqrt2_v<long double>}) {
         for (const long double candidate : {0.9L, 1.0L, 1.1L}) {
-          const long double wanted = 2 * std::sqrt(static_cast<long double>(m)) * root / (unit * candidate);
+          const long double wanted =
+              2 * std::sqrt(static_cast<long double>(m)) * root / (static_cast<long double>(unit) * candidate);
           const long double mantissa = std::ldexp(wanted, tables::kInverseExponents[at]);
           EXPECT_GE(tables::kInverseMantissas[at], 0x80000000U);
           EXPECT_LE(std::abs(mantissa - tables::kInverseMantissas[at]), 0.5L + 1e-5L);
