@@ -8,6 +8,7 @@
 #include "codec/dense/rows.h"
 #include "codec/turbo/arithmetic.shared.h"
 #include "codec/turbo/pack.h"
+#include "ops/seal/page_places.h"
 #include "ops/seal/seal.h"
 
 namespace rota::ops {
@@ -73,26 +74,21 @@ class PageSealer {
       : p_(call.params_as<SealParams>()),
         dtype_(static_cast<DType>(call.constants[0])),
         dense_(call.bound[0]),
-        sealed_(reinterpret_cast<std::uint32_t*>(call.bound[1]) + p_.sealed_offset),
-        plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
+        sealed_(reinterpret_cast<std::uint32_t*>(call.bound[1])),
+        places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[2])},
         call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3]), negated_, mean_},
         to_half_(codec::row_converter(dtype_, DType::f16, isa)),
         rows_(kSealRowsByIsa[static_cast<std::size_t>(isa)]),
         seal_tokens_(rows_.seal_tokens[p_.layout_.bits - (p_.layout_.bits == kUniformBits ? 3 : 2)]) {
-    for (std::uint32_t i = 0; i < p_.layout_.dim; ++i) {
-      negated_[i] = -static_cast<std::int32_t>(call_.table[kSigns + i / 32] >> (i % 32) & 1U);
-    }
+    fill_negated(call_.table, p_.layout_.dim, negated_);
   }
 
-  // Meanwhile the values of row `next` are fetched: where a token's heads follow each other, hardware does not see
-  // them.
+  // Meanwhile the values of row `next` are fetched: hardware does not see them where a token's heads follow each other.
   void seal(std::uint64_t row, std::uint64_t next) noexcept {
-    const std::uint32_t* const entry = entry_of(row);
-    const std::uint64_t head = row % p_.heads;
-    first_ = first_of(row);
-    next_first_ = first_of(next);
-    auto* const page =
-        reinterpret_cast<std::byte*>(sealed_ + entry[kSealedPage] * p_.sealed_page + head * p_.sealed_head);
+    const std::uint32_t* const entry = places_.entry(row);
+    first_ = places_.dense_element(row);
+    next_first_ = places_.dense_element(next);
+    auto* const page = reinterpret_cast<std::byte*>(sealed_ + places_.sealed_word(row));
     const PageLayout& layout = p_.layout_;
     if (layout.has_mean != 0) seal_mean(entry[kSinks], entry[kTokens], page);
     for (std::uint32_t tile = 0; tile < layout.tokens / kTileTokens; ++tile) {
@@ -118,14 +114,6 @@ class PageSealer {
     }
     seal_tokens_(call_, rows, count, scratch_, codes_ + token % kTileTokens * std::size_t{p_.layout_.dim}, scales);
     for (std::uint64_t t = 0; t < count; ++t) store_half(scales[t], page + scales_offset(p_.layout_) + 2 * (token + t));
-  }
-
-  const std::uint32_t* entry_of(std::uint64_t row) const noexcept {
-    return plan_ + (p_.first_page + row / p_.heads) * kPageWords;
-  }
-
-  std::uint64_t first_of(std::uint64_t row) const noexcept {
-    return p_.dense.offset + entry_of(row)[kDensePage] * p_.dense.page + row % p_.heads * p_.dense.head;
   }
 
   void fetch(std::uint64_t token) const noexcept {
@@ -177,7 +165,7 @@ class PageSealer {
   const DType dtype_;
   const std::byte* const dense_;
   std::uint32_t* const sealed_;
-  const std::uint32_t* const plan_;
+  const PagePlaces places_;
   const SealCall call_;
   const codec::ConvertRow to_half_;
   const SealRows& rows_;

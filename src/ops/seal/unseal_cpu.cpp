@@ -5,6 +5,7 @@
 #include "codec/dense/rows.h"
 #include "codec/turbo/pack.h"
 #include "codec/turbo/turbo.h"
+#include "ops/seal/page_places.h"
 #include "ops/seal/seal.h"
 
 namespace rota::ops {
@@ -52,24 +53,20 @@ class PageUnsealer {
   PageUnsealer(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<SealParams>()),
         dtype_(static_cast<DType>(call.constants[0])),
-        sealed_(reinterpret_cast<const std::uint32_t*>(call.bound[0]) + p_.sealed_offset),
+        sealed_(reinterpret_cast<const std::uint32_t*>(call.bound[0])),
         dense_(call.bound[1]),
-        plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
+        places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[2])},
         call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3])},
         from_f32_(codec::row_converter(DType::f32, dtype_, isa)),
         unseal_token_(kUnsealTokenByIsa[static_cast<std::size_t>(isa)]) {
     std::ranges::copy(codec::levels_of(p_.layout_.bits), levels_);
-    for (std::uint32_t i = 0; i < p_.layout_.dim; ++i) {
-      scratch_.negated[i] = -static_cast<std::int32_t>(call_.table[kSigns + i / 32] >> (i % 32) & 1U);
-    }
+    fill_negated(call_.table, p_.layout_.dim, scratch_.negated);
   }
 
   void unseal(std::uint64_t row) noexcept {
-    const std::uint32_t* const entry = plan_ + (p_.first_page + row / p_.heads) * kPageWords;
-    const std::uint64_t head = row % p_.heads;
-    const auto* const page =
-        reinterpret_cast<const std::byte*>(sealed_ + entry[kSealedPage] * p_.sealed_page + head * p_.sealed_head);
-    const std::uint64_t first = p_.dense.offset + entry[kDensePage] * p_.dense.page + head * p_.dense.head;
+    const std::uint32_t* const entry = places_.entry(row);
+    const auto* const page = reinterpret_cast<const std::byte*>(sealed_ + places_.sealed_word(row));
+    const std::uint64_t first = places_.dense_element(row);
     const PageLayout& layout = p_.layout_;
     for (std::uint32_t i = 0; layout.has_mean != 0 && i < layout.dim; ++i) {
       mean_[i] = finite_half(load_half(page + 2 * std::size_t{i}));
@@ -97,7 +94,7 @@ class PageUnsealer {
   const DType dtype_;
   const std::uint32_t* const sealed_;
   std::byte* const dense_;
-  const std::uint32_t* const plan_;
+  const PagePlaces places_;
   const UnsealCall call_;
   const codec::ConvertRow from_f32_;
   const UnsealToken unseal_token_;
