@@ -5,6 +5,8 @@
 #include "rota/device.h"
 #include "rota/dtype.h"
 #include "rota/encoder.h"
+#include "rota/kv_cache.h"
+#include "rota/kv_spec.h"
 #include "rota/ops.h"
 #include "rota/result.h"
 #include "rota/selftest.h"

@@ -23,10 +23,12 @@ Status Encoder::status() const {
 
 Result<Fence> Encoder::submit() && {
   return core::guarded([&]() -> Result<Fence> {
-    if (Status status = this->status(); !status) return status.error();
+    const Status status = this->status();
     const std::unique_ptr<runtime::Recorder> recorder = std::move(recorder_);
+    if (!status) return status.error();
     auto ticket = recorder->device()->submit(recorder->take_commands());
     if (!ticket) return ticket.error();
+    recorder->submitted();
     return Fence(recorder->device(), *ticket);
   });
 }

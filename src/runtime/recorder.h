@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -23,10 +24,23 @@ struct Launch {
   Work work;
 };
 
+// Is told once what becomes of an encoder's commands.
+class Watcher {
+ public:
+  enum class End : std::uint8_t { submitted, dropped };
+
+  virtual ~Watcher() = default;
+  virtual void ended(End end) noexcept = 0;
+};
+
 // The inside of an Encoder: commands, barriers, uploads, and the first error.
 class Recorder {
  public:
   explicit Recorder(std::shared_ptr<DeviceState> device) noexcept : device_(std::move(device)) {}
+  ~Recorder() { end(Watcher::End::dropped); }
+
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
   Target target() const noexcept { return {device_.get(), device_->info().id, device_->info().limits}; }
   const std::shared_ptr<DeviceState>& device() const noexcept { return device_; }
@@ -45,11 +59,17 @@ class Recorder {
     append(launch, std::as_bytes(std::span(&params, 1)), bindings);
   }
 
+  void watch(std::shared_ptr<Watcher> watcher) { watchers_.push_back(std::move(watcher)); }
+  void submitted() noexcept { end(Watcher::End::submitted); }
+
   std::vector<Command> take_commands() noexcept { return std::move(commands_); }
   std::span<const Command> commands() const noexcept { return commands_; }
 
  private:
   void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<Binding> bindings);
+  void end(Watcher::End how) noexcept {
+    for (const std::shared_ptr<Watcher>& watcher : std::exchange(watchers_, {})) watcher->ended(how);
+  }
 
   std::shared_ptr<DeviceState> device_;
   std::vector<Command> commands_;
@@ -57,6 +77,7 @@ class Recorder {
   std::optional<Error> error_;
   std::shared_ptr<Memory> upload_block_;
   std::uint64_t upload_used_ = 0;
+  std::vector<std::shared_ptr<Watcher>> watchers_;
 };
 
 // The frame of every op: runs body(Recorder&) -> Status unless an earlier call failed, and keeps its error.

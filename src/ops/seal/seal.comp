@@ -19,8 +19,8 @@ layout(set = 0, binding = 4) buffer Counted { uint counted[]; };
 const uint kGroupSize = kSealGroupSize;
 #include "codec/turbo/rotation.glsl"
 
-// A workgroup seals a slice of one head's page, token after token: a whole page would be more steps of a loop than Mesa's
-// software driver takes before it stops without a word. A dim belongs to one invocation, and so does every word.
+// A workgroup seals a slice of one head's page, token after token: a whole page would be more steps of a loop than
+// Mesa's software driver takes before it stops without a word. A dim belongs to one invocation, and so does every word.
 shared int mixed_values[kMaxTurboDim];  // before the rotation; after it, codes
 DEFINE_HARTLEY(mixed_values)
 shared uint mean_halves[kMaxTurboDim];
@@ -226,8 +226,8 @@ uint quantize(int exponent) {
   gather_fit(kChosen, chosen, shift, true);
   barrier();
   if (p.scale_rule == kByRms) {
-    return scale_from(length_.root, table[kInverses + 2u * kMiddleCandidate],
-                      shift + exponent + 2 + int(chosen.shift), p.rotation.k);
+    return scale_from(length_.root, table[kInverses + 2u * kMiddleCandidate], shift + exponent + 2 + int(chosen.shift),
+                      p.rotation.k);
   }
   const Fit fit = fit_at(kChosen);
   return scale_from(fit.dot, fit.norm, shift + exponent, p.rotation.k);

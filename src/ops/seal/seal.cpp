@@ -45,8 +45,7 @@ struct Sides {
 Status check_shapes(const Sides& sides) {
   const SlotShape& dense = sides.dense.shape;
   const SealedView& sealed = sides.sealed;
-  // A page's slices must fit one launch.
-  const std::uint64_t most_heads = runtime::kMaxGroups / (sealed.format.tokens / kSliceTokens);
+  const std::uint64_t most_heads = most_sealed_heads(sealed.format);
   if (sealed.shape.heads > most_heads) {
     return core::refuse(sides.of_sealed("shape.heads"), sealed.shape.heads, "at most {}", most_heads);
   }

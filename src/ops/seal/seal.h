@@ -21,6 +21,11 @@ struct SealPlan {
   bool empty() const noexcept { return pages.empty(); }
 };
 
+// A page's slices must fit one launch.
+constexpr std::uint64_t most_sealed_heads(const PageFormat& format) noexcept {
+  return runtime::kMaxGroups / (format.tokens / kSliceTokens);
+}
+
 // Refuse every bad argument, or say which bytes are touched and which page goes where.
 Result<SealPlan> check_seal(const Seal& call, const runtime::Target& target);
 Result<SealPlan> check_unseal(const Unseal& call, const runtime::Target& target);

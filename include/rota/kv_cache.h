@@ -1,0 +1,148 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "rota/device.h"
+#include "rota/encoder.h"
+#include "rota/export.h"
+#include "rota/kv_spec.h"
+#include "rota/result.h"
+#include "rota/view.h"
+
+namespace rota {
+
+namespace cache {
+class State;
+struct Step;
+}  // namespace cache
+
+// Names one text in one cache. Plain data: copies name the same text; after close() it names nothing.
+struct Sequence {
+  std::uint64_t cache = 0;
+  std::uint32_t slot = 0, generation = 0;
+
+  friend constexpr bool operator==(const Sequence&, const Sequence&) = default;
+};
+
+// Where one text's keys, or its values, lie. Page p holds the positions from p * page on.
+struct KvPages {
+  std::uint64_t first_page = 0;             // earlier ones have left the window
+  std::uint64_t sealed_pages = 0;           // pages below it are sealed, the others dense
+  std::vector<std::uint32_t> places = {};   // of first_page and on: in the sealed pages of the view, then in the dense
+  std::optional<std::uint32_t> sinks = {};  // where the first tokens are dense once their page is sealed
+
+  friend bool operator==(const KvPages&, const KvPages&) = default;
+};
+
+// Keys, or values, of one layer, as they are stored.
+struct KvSideView {
+  SlotView dense;
+  std::optional<SealedView> sealed = {};
+  std::optional<SlotView> sinks = {};                       // pages of as many slots as there are sinks
+  std::vector<std::shared_ptr<const KvPages>> sequences{};  // in the order of the view's
+};
+
+// One layer of one text or many, for attention. Holds until the fence of the next step that changes one of these texts;
+// what uses it is submitted before that step is.
+struct KvView {
+  KvSideView k, v;
+  std::vector<std::uint64_t> lengths = {};  // tokens of each text
+  std::optional<std::uint64_t> window = {};
+};
+
+struct KvExtension {
+  Sequence sequence;
+  Required<std::uint64_t> tokens;  // 1 to 65,536
+};
+
+// The next tokens of some texts, one text after the other. Every layer of the cache gets their keys and values once,
+// in this encoder or a later one; until then no text of the step can be extended or forked.
+class [[nodiscard]] ROTA_API KvStep {
+ public:
+  // Of each token, for rope().
+  std::span<const std::int64_t> positions() const noexcept;
+
+  // Records the storing of one layer's keys and values, [tokens, kv_heads, dim] each. An error is kept by the encoder.
+  void append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v);
+
+  // The texts of this step, with its tokens.
+  Result<KvView> view(std::uint32_t layer) const;
+
+ private:
+  friend class KvCache;
+  KvStep(std::shared_ptr<cache::State> state, std::shared_ptr<cache::Step> step) noexcept
+      : state_(std::move(state)), step_(std::move(step)) {}
+
+  std::shared_ptr<cache::State> state_;
+  std::shared_ptr<cache::Step> step_;
+};
+
+struct KvPoolCounters {
+  std::uint64_t pages = 0, used = 0, shared = 0;  // shared: used by several texts
+  std::uint64_t bytes_used = 0;
+
+  constexpr std::uint64_t free() const noexcept { return pages - used; }
+};
+
+// Of all groups, keys and values together. A page that a text gave back counts as used until no command can touch it.
+struct KvCounters {
+  KvPoolCounters sealed, dense, sinks;
+  std::uint64_t sequences = 0, tokens = 0;  // a token that several texts share counts for each
+  // Since the cache was made, in what was submitted:
+  std::uint64_t seals = 0, unseals = 0;  // pages, for all layers of keys or of values
+  std::uint64_t copied_bytes = 0;        // dense bytes that forks, truncations and sinks took
+};
+
+struct KvNonFinite {
+  std::uint64_t appended = 0;  // infinite or NaN as they were stored; beyond f16's range an f32 value becomes infinite
+  std::uint64_t sealed = 0;    // beyond f16's range or NaN when their page was sealed: sealed as +-65504 or 0
+};
+
+// The memory of a model's texts. A token enters dense; a page that is older than the tail is sealed when a later step
+// begins. Pages are shared by fork(), and leave at the front where a group has a window.
+// Calls that take an encoder change the cache at once and record what must be done. They belong together: if the
+// encoder is dropped, or its submission fails, the cache is as it was before the encoder's first such call. One encoder
+// at a time may have such calls that are not submitted yet. A call that is refused changes nothing. Copies share one
+// cache; every member may be called from any thread.
+class ROTA_API KvCache {
+ public:
+  static Result<KvCache> create(Device& device, const KvCacheSpec& spec);
+
+  const KvCacheSpec& spec() const noexcept;
+  const KvMemory& memory() const noexcept;  // what is allocated
+
+  Result<Sequence> open_sequence();
+  Status close(Sequence sequence);
+
+  // Makes room for the next tokens.
+  Result<KvStep> extend(Encoder& encoder, std::span<const KvExtension> extensions);
+  Result<KvStep> extend(Encoder& encoder, Sequence sequence, std::uint64_t tokens);
+
+  // A second text with the same tokens. Pages are shared but for the one that is not full, which is copied.
+  Result<Sequence> fork(Encoder& encoder, Sequence sequence);
+
+  // Takes back the newest tokens. Where that ends inside a sealed page, its tokens are restored with the codec's error.
+  // Refused where a window has lost pages that the shorter text would see.
+  Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
+
+  // Seals what is due now instead of when the next step begins.
+  Status settle(Encoder& encoder);
+
+  Result<std::uint64_t> length(Sequence sequence) const;
+  Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
+
+  KvCounters counters() const noexcept;
+  Result<KvNonFinite> non_finite() const;  // waits for what was submitted
+
+ private:
+  explicit KvCache(std::shared_ptr<cache::State> state) noexcept : state_(std::move(state)) {}
+
+  std::shared_ptr<cache::State> state_;
+};
+
+}  // namespace rota

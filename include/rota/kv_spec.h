@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "rota/codec.h"
+#include "rota/dtype.h"
+#include "rota/export.h"
+#include "rota/result.h"
+#include "rota/token_run.h"
+
+// What a cache is made of, and what it takes: known before there is a device.
+
+namespace rota {
+
+// How keys or values are kept: as they are, or in sealed pages.
+using KvCodec = std::variant<DType, Turbo>;
+
+inline std::vector<std::uint32_t> first_layers(std::uint32_t count) {
+  std::vector<std::uint32_t> layers(count);
+  std::iota(layers.begin(), layers.end(), 0U);
+  return layers;
+}
+
+// Layers that are alike.
+struct KvGroup {
+  std::vector<std::uint32_t> layers;  // the model's own numbers, in any order; no other group has them
+  Required<std::uint32_t> kv_heads;
+  Required<std::uint32_t> head_dim;             // of keys
+  std::optional<std::uint32_t> value_dim = {};  // else head_dim
+  KvCodec k = DType::f16, v = DType::f16;
+  DType dense = DType::f16;                  // of sealed keys and values while they are dense: tail and sinks
+  std::uint32_t page = 128;                  // tokens; or 64
+  std::uint64_t tail = 128;                  // newest tokens that are dense, and that truncate() takes back for nothing
+  std::uint64_t sinks = 4;                   // first tokens that stay dense where others are sealed; at most a page
+  std::optional<std::uint64_t> window = {};  // newest keys that a token sees, itself among them; else all
+};
+
+struct KvCacheSpec {
+  std::vector<KvGroup> groups;
+  std::optional<std::uint64_t> max_tokens = {};  // of all sequences together, however they share them; or
+  std::optional<std::uint64_t> max_bytes = {};   // as many as fit
+  std::uint32_t max_sequences = 1;
+  std::uint64_t max_step_tokens = 512;  // of all sequences in one step: a chunk of a prompt. They enter dense
+};
+
+// Pages of equal size. Each holds a page of tokens for all layers and heads of its group.
+struct KvPoolSize {
+  std::uint64_t pages = 0, page_bytes = 0;
+
+  constexpr std::uint64_t bytes() const noexcept { return pages * page_bytes; }
+  friend constexpr bool operator==(const KvPoolSize&, const KvPoolSize&) = default;
+};
+
+struct KvSideMemory {
+  KvPoolSize sealed, dense, sinks;
+
+  constexpr std::uint64_t bytes() const noexcept { return sealed.bytes() + dense.bytes() + sinks.bytes(); }
+  friend constexpr bool operator==(const KvSideMemory&, const KvSideMemory&) = default;
+};
+
+struct KvGroupMemory {
+  KvSideMemory k, v;
+
+  constexpr std::uint64_t bytes() const noexcept { return k.bytes() + v.bytes(); }
+  friend constexpr bool operator==(const KvGroupMemory&, const KvGroupMemory&) = default;
+};
+
+struct KvMemory {
+  std::uint64_t max_tokens = 0;
+  std::vector<KvGroupMemory> groups = {};  // as in the description
+  std::uint64_t counter_bytes = 0;
+
+  constexpr std::uint64_t bytes() const noexcept {
+    std::uint64_t sum = counter_bytes;
+    for (const KvGroupMemory& group : groups) sum += group.bytes();
+    return sum;
+  }
+  friend constexpr bool operator==(const KvMemory&, const KvMemory&) = default;
+};
+
+// What KvCache::create allocates for the same description, to the byte. Within max_tokens, max_sequences and
+// max_step_tokens, one step per submission, texts that are only extended never run out of pages.
+ROTA_API Result<KvMemory> estimate(const KvCacheSpec& spec);
+
+}  // namespace rota

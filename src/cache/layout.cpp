@@ -1,0 +1,252 @@
+#include "cache/layout.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include "core/check.h"
+#include "rota/view.h"
+
+namespace rota::cache {
+namespace {
+
+constexpr std::uint64_t kMaxTokens = std::uint64_t{1} << 40;  // of a cache; keeps every sum below 2^64
+constexpr std::uint64_t kMaxSequences = 65536;
+constexpr std::uint64_t kMaxStepTokens = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMaxTail = std::uint64_t{1} << 24;
+constexpr std::uint64_t kMaxWindow = std::uint64_t{1} << 32;
+constexpr std::uint64_t kMaxLayers = 65536;
+constexpr std::uint64_t kMaxHeads = 65536;
+constexpr std::uint64_t kMaxDim = 4096;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
+constexpr std::uint64_t kTrackCounterBytes = 2 * sizeof(std::uint64_t);  // appended, sealed
+
+constexpr std::string_view kOp = "KvCacheSpec";
+
+core::Refusal of(std::string_view name) { return {kOp, {name}}; }
+core::Refusal of_group(std::size_t index, std::string_view field) { return {kOp, {"groups", index, field}}; }
+
+Status check_range(const core::Refusal& refusal, std::uint64_t found, std::uint64_t least, std::uint64_t most) {
+  if (found >= least && found <= most) return {};
+  return core::refuse(refusal, found, "{} to {}", least, most);
+}
+
+struct SideSpec {
+  KvSide side;
+  std::string_view codec_name, dim_name;
+  const KvCodec& codec;
+  std::uint32_t dim;
+};
+
+Status check_side(const KvGroup& group, std::size_t index, const SideSpec& side) {
+  if (Status status = check_range(of_group(index, side.dim_name), side.dim, 1, kMaxDim); !status) return status;
+  if (const DType* const dtype = std::get_if<DType>(&side.codec)) {
+    if (is_known(*dtype)) return {};
+    return core::refuse(of_group(index, side.codec_name), fmt::format("dtype {}", static_cast<unsigned>(*dtype)),
+                        "f32, f16, bf16 or turbo");
+  }
+  const PageFormat format{std::get<Turbo>(side.codec), side.side, side.dim, group.page};
+  if (Status status = check(format); !status) {
+    return Error{status.error().code,
+                 fmt::format("{}: {}", of_group(index, side.codec_name).argument.text(), status.error().message)};
+  }
+  return {};
+}
+
+bool seals(const KvGroup& group) {
+  return std::holds_alternative<Turbo>(group.k) || std::holds_alternative<Turbo>(group.v);
+}
+
+Status check_group(const KvGroup& group, std::size_t index) {
+  if (group.layers.empty()) return core::refuse(of_group(index, "layers"), "empty", "at least one");
+  const Status ranges =
+      core::first_error({check_range(of_group(index, "layers"), group.layers.size(), 1, kMaxLayers),
+                         check_range(of_group(index, "kv_heads"), group.kv_heads, 1, kMaxHeads),
+                         check_range(of_group(index, "tail"), group.tail, 0, kMaxTail),
+                         check_range(of_group(index, "window"), group.window.value_or(1), 1, kMaxWindow)});
+  if (!ranges) return ranges;
+  if (group.page != 64 && group.page != 128) return core::refuse(of_group(index, "page"), group.page, "64 or 128");
+  if (group.sinks > group.page) {
+    return core::refuse(of_group(index, "sinks"), group.sinks, "at most the {} tokens of a page", group.page);
+  }
+  if (!is_known(group.dense)) {
+    return core::refuse(of_group(index, "dense"), static_cast<unsigned>(group.dense), "f32, f16 or bf16");
+  }
+  if (seals(group) && group.window && *group.window < group.tail) {
+    return core::refuse(of_group(index, "window"), *group.window,
+                        "at least the tail of {}: of a smaller one nothing is ever sealed", group.tail);
+  }
+  return core::first_error(
+      {check_side(group, index, {KvSide::keys, "k", "head_dim", group.k, group.head_dim}),
+       check_side(group, index,
+                  {KvSide::values, "v", "value_dim", group.v, group.value_dim.value_or(group.head_dim)})});
+}
+
+Status check_spec(const KvCacheSpec& spec) {
+  if (spec.groups.empty()) return core::refuse(of("groups"), "empty", "at least one");
+  for (std::size_t index = 0; index < spec.groups.size(); ++index) {
+    if (Status status = check_group(spec.groups[index], index); !status) return status;
+  }
+  if (spec.max_tokens.has_value() == spec.max_bytes.has_value()) {
+    return core::refuse(of("max_tokens"), spec.max_tokens ? "given, and max_bytes, too" : "missing, and max_bytes, too",
+                        "one of them");
+  }
+  return core::first_error({check_range(of("max_tokens"), spec.max_tokens.value_or(1), 1, kMaxTokens),
+                            check_range(of("max_sequences"), spec.max_sequences, 1, kMaxSequences),
+                            check_range(of("max_step_tokens"), spec.max_step_tokens, 1, kMaxStepTokens)});
+}
+
+Result<std::vector<Layer>> number_layers(const KvCacheSpec& spec) {
+  std::vector<Layer> layers;
+  for (std::size_t group = 0; group < spec.groups.size(); ++group) {
+    for (std::size_t index = 0; index < spec.groups[group].layers.size(); ++index) {
+      layers.push_back({spec.groups[group].layers[index], group, index});
+    }
+  }
+  std::ranges::sort(layers, {}, &Layer::number);
+  const auto twice = std::ranges::adjacent_find(layers, {}, &Layer::number);
+  if (twice == layers.end()) return layers;
+  return core::refuse(of_group(std::next(twice)->group, "layers"), fmt::format("naming layer {} again", twice->number),
+                      "each layer once");
+}
+
+// The most pages that texts can take of which each has `room` tokens beyond whole pages, and all together `extra` more.
+std::uint64_t most_pages(const PageRule& rule, std::uint64_t texts, std::uint64_t room, std::uint64_t extra) {
+  const std::uint64_t whole = room / rule.page;
+  const std::uint64_t to_next = rule.page - room % rule.page;  // what a text's first page beyond these costs
+  const std::uint64_t cheap = std::min(texts, extra / to_next);
+  return texts * whole + cheap + (extra - cheap * to_next) / rule.page;
+}
+
+struct Budget {
+  std::uint64_t tokens, texts, step;
+};
+
+// A page that a step gives back is in use until the step is submitted. So a step needs room for what the one before it
+// left dense, at most tail + page - 1 tokens of each text and the tokens of that step, and for its own tokens.
+std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
+  // Every text has a page that is not full.
+  const std::uint64_t all = most_pages(rule, std::min(budget.texts, budget.tokens), rule.page - 1, budget.tokens);
+  if (!rule.seals && !rule.window) return all;
+  const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window - 1;
+  return std::min(all, most_pages(rule, budget.texts, kept + 2 * (rule.page - 1), 2 * budget.step));
+}
+
+std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
+  if (!rule.seals) return 0;
+  const std::uint64_t all = budget.tokens / rule.page;
+  if (!rule.window) return all;
+  // Pages that a step seals stand beside all those that the step before it left.
+  const std::uint64_t left = budget.texts * rule.pages(*rule.window - 1);
+  const std::uint64_t fresh = most_pages(rule, budget.texts, rule.page - 1, budget.step);
+  return std::min(all, left + std::min(left, fresh));
+}
+
+std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturating_multiply(a, b); }
+
+Result<KvSideMemory> measure(const Track& track, const Budget& budget) {
+  const std::uint64_t all_heads = product(track.layers, track.heads);
+  const std::uint64_t sinks = track.rule.seals ? track.rule.sinks : 0;
+  const KvSideMemory memory{
+      .sealed = {sealed_pages(track.rule, budget), track.format ? product(all_heads, page_bytes(*track.format)) : 0},
+      .dense = {dense_pages(track.rule, budget), track.rule.page * track.slot_bytes()},
+      .sinks = {sinks == 0 ? 0 : budget.texts, sinks * track.slot_bytes()}};
+  std::uint64_t bytes = 0;
+  for (const KvPoolSize& pool : {memory.sealed, memory.dense, memory.sinks}) {
+    const std::uint64_t pool_bytes = product(pool.pages, pool.page_bytes);
+    if (pool_bytes > kMaxBytes || pool.pages > std::numeric_limits<std::uint32_t>::max()) {
+      return core::refuse(of("max_tokens"), budget.tokens, "a cache of at most 2^60 bytes and 2^32 pages");
+    }
+    bytes += pool_bytes;
+  }
+  if (bytes > kMaxBytes) return core::refuse(of("max_tokens"), budget.tokens, "a cache of at most 2^60 bytes");
+  return memory;
+}
+
+std::vector<Track> tracks_of(const KvCacheSpec& spec) {
+  std::vector<Track> tracks;
+  for (std::size_t index = 0; index < spec.groups.size(); ++index) {
+    const KvGroup& group = spec.groups[index];
+    for (const KvSide side : {KvSide::keys, KvSide::values}) {
+      const KvCodec& codec = side == KvSide::keys ? group.k : group.v;
+      const Turbo* const turbo = std::get_if<Turbo>(&codec);
+      const std::uint32_t key_dim = group.head_dim;
+      const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
+      Track track{.group = index,
+                  .side = side,
+                  .layers = group.layers.size(),
+                  .heads = group.kv_heads,
+                  .dim = dim,
+                  .dense = turbo != nullptr ? group.dense : std::get<DType>(codec),
+                  .rule = {group.page, group.tail, turbo != nullptr ? group.sinks : 0, group.window, turbo != nullptr}};
+      if (turbo != nullptr) track.format = PageFormat{*turbo, side, dim, group.page};
+      tracks.push_back(track);
+    }
+  }
+  return tracks;
+}
+
+// Fills in what `tokens` take.
+Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
+  layout.memory = {.max_tokens = tokens,
+                   .groups = std::vector<KvGroupMemory>(spec.groups.size()),
+                   .counter_bytes = layout.tracks.size() * kTrackCounterBytes};
+  for (Track& track : layout.tracks) {
+    auto memory = measure(track, {tokens, spec.max_sequences, spec.max_step_tokens});
+    if (!memory) return memory.error();
+    track.memory = *memory;
+    KvGroupMemory& group = layout.memory.groups[track.group];
+    (track.side == KvSide::keys ? group.k : group.v) = *memory;
+    if (layout.memory.bytes() > kMaxBytes) {
+      return core::refuse(of("max_tokens"), tokens, "a cache of at most 2^60 bytes");
+    }
+  }
+  return {};
+}
+
+// The most tokens whose memory stays within the bytes. More tokens never take less.
+Status fill_bytes(Layout& layout, const KvCacheSpec& spec) {
+  const std::uint64_t bytes = *spec.max_bytes;
+  const auto fits = [&](std::uint64_t tokens) {
+    return measure_all(layout, spec, tokens).ok() && layout.memory.bytes() <= bytes;
+  };
+  if (!fits(1)) {
+    return Error{Errc::out_of_memory,
+                 fmt::format("{}: max_bytes is {}; one token takes {}", kOp, bytes, layout.memory.bytes())};
+  }
+  std::uint64_t most = 1;
+  for (std::uint64_t step = kMaxTokens; step > 0; step /= 2) {
+    if (most + step <= kMaxTokens && fits(most + step)) most += step;
+  }
+  return measure_all(layout, spec, most);
+}
+
+}  // namespace
+
+std::string Track::name() const {
+  return fmt::format("the {} of groups[{}]", side == KvSide::keys ? "keys" : "values", group);
+}
+
+Result<Layout> lay_out(const KvCacheSpec& spec) {
+  if (Status status = check_spec(spec); !status) return status.error();
+  auto layers = number_layers(spec);
+  if (!layers) return layers.error();
+  Layout layout{.tracks = tracks_of(spec), .layers = std::move(layers).value()};
+  const Status status = spec.max_bytes ? fill_bytes(layout, spec) : measure_all(layout, spec, *spec.max_tokens);
+  if (!status) return status.error();
+  return layout;
+}
+
+}  // namespace rota::cache
+
+namespace rota {
+
+Result<KvMemory> estimate(const KvCacheSpec& spec) {
+  return core::guarded([&]() -> Result<KvMemory> {
+    auto layout = cache::lay_out(spec);
+    if (!layout) return layout.error();
+    return std::move(layout->memory);
+  });
+}
+
+}  // namespace rota

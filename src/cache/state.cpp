@@ -1,0 +1,555 @@
+#include "cache/state.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <limits>
+
+#include "core/check.h"
+
+namespace rota::cache {
+namespace {
+
+constexpr std::uint64_t kMaxExtension = 65536;
+constexpr auto kMaxLength = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());  // what rope() takes
+
+std::uint64_t next_id() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+void Work::ended(End end) noexcept { state->ended(*this, end); }
+
+State::State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout)
+    : id_(next_id()), device_(std::move(device)), spec_(spec), layout_(std::move(layout)), slots_(spec.max_sequences) {
+  for (const Track& track : layout_.tracks) pools_.emplace_back(track.memory);
+}
+
+Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& spec) {
+  if (!device.state()) return core::refuse({"KvCache::create", {"device"}}, "moved from", "an open one");
+  auto layout = lay_out(spec);
+  if (!layout) return layout.error();
+  auto state = std::make_shared<State>(device.state(), spec, std::move(layout).value());
+  for (const Track& track : state->layout_.tracks) {
+    auto memory = TrackMemory::allocate(device, track);
+    if (!memory) return memory.error();
+    state->memory_.push_back(std::move(memory).value());
+  }
+  auto counters = device.allocate(state->layout_.memory.counter_bytes);
+  if (!counters) return counters.error();
+  state->counters_ = std::move(counters).value();
+  const std::vector<std::byte> zeros(state->counters_.size_bytes());
+  if (Status status = state->counters_.write(zeros); !status) return status.error();
+  return state;
+}
+
+// ---- finding things
+
+Result<std::uint32_t> State::find(const core::Refusal& refusal, Sequence sequence) const {
+  if (sequence.cache != id_) return core::refuse(refusal, "of another cache", "a sequence that this one opened");
+  const bool exists = sequence.slot < slots_.size();
+  if (!exists || !slots_[sequence.slot].open || slots_[sequence.slot].generation != sequence.generation) {
+    return core::refuse(refusal, "closed", "a sequence that is open");
+  }
+  return sequence.slot;
+}
+
+Result<std::size_t> State::find_layer(std::string_view op, std::uint32_t number) const {
+  const auto found = std::ranges::lower_bound(layout_.layers, number, {}, &Layer::number);
+  if (found != layout_.layers.end() && found->number == number) {
+    return static_cast<std::size_t>(found - layout_.layers.begin());
+  }
+  return core::refuse({op, {"layer"}}, number, "one of the {} that the groups name", layout_.layers.size());
+}
+
+Result<std::uint32_t> State::free_slot() const {
+  const auto found = std::ranges::find(slots_, false, &Slot::open);
+  if (found != slots_.end()) return static_cast<std::uint32_t>(found - slots_.begin());
+  return Error{Errc::out_of_pages,
+               fmt::format("KvCache: all {} sequences are open, as many as max_sequences allows", slots_.size())};
+}
+
+bool State::is_finished(const Step& step, const Work* work) const noexcept {
+  return std::ranges::all_of(step.marks, [&](const AppendMark& mark) {
+    return mark.submitted || (mark.recorded_in != nullptr && mark.recorded_in == work);
+  });
+}
+
+Status State::check_finished(const core::Refusal& refusal, const Text& text, const Work* work) const {
+  if (!text.step || is_finished(*text.step, work)) return {};
+  for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
+    const AppendMark& mark = text.step->marks[layer];
+    if (mark.submitted || (mark.recorded_in != nullptr && mark.recorded_in == work)) continue;
+    return core::refuse(
+        refusal,
+        fmt::format(
+            "in a step whose layer {} {}", layout_.layers[layer].number,
+            mark.recorded_in != nullptr ? "was appended in another encoder that is not submitted" : "was not appended"),
+        "every layer appended before, or a truncation that takes the step back");
+  }
+  return {};
+}
+
+Status State::check_alive(std::string_view op, const Step& step) const {
+  for (const Step::Part& part : step.parts) {
+    const core::Refusal refusal{op, {"the step"}};
+    if (auto slot = find(refusal, part.sequence); !slot) {
+      return core::refuse(refusal, "over: one of its sequences is closed", "one of open sequences");
+    }
+    if (slots_[part.sequence.slot].text.step.get() != &step) {
+      return core::refuse(refusal, "over: a sequence was extended or truncated since, or its encoder was dropped",
+                          "the newest step of its sequences");
+    }
+  }
+  return {};
+}
+
+// ---- changing things
+
+Result<Sequence> State::open() {
+  const std::lock_guard lock(mutex_);
+  auto index = free_slot();
+  if (!index) return index.error();
+  Text text{.length = 0, .tracks = {}, .step = {}};
+  for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
+    text.tracks.push_back(std::make_shared<const KvPages>());
+  }
+  Slot& slot = slots_[*index];
+  slot.text = std::move(text);
+  slot.open = true;
+  return Sequence{id_, *index, slot.generation};
+}
+
+Status State::close(Sequence sequence) {
+  const std::lock_guard lock(mutex_);
+  auto index = find({"KvCache::close", {"sequence"}}, sequence);
+  if (!index) return index.error();
+  Slot& slot = slots_[*index];
+  std::vector<PageUse> uses = uses_of(slot.text);
+  limbo_.reserve(limbo_.size() + works_.size() + 1);
+  const auto changing = std::ranges::find(works_, true, &Work::changes);
+  if (changing == works_.end()) {
+    give_back(std::move(uses));
+  } else {
+    // Submitted, the text goes as it is; dropped, as it was.
+    Work& work = **changing;
+    const auto before = std::ranges::find(work.before, *index, &Work::Before::slot);
+    const bool forked = std::ranges::find(work.forked, *index) != work.forked.end();
+    const std::vector<PageUse> were = forked                        ? std::vector<PageUse>{}
+                                      : before != work.before.end() ? uses_of(before->text)
+                                                                    : uses;
+    work.given.reserve(work.given.size() + uses.size());
+    work.taken.reserve(work.taken.size() + were.size());
+    work.given.insert(work.given.end(), uses.begin(), uses.end());
+    work.taken.insert(work.taken.end(), were.begin(), were.end());
+    if (before != work.before.end()) work.before.erase(before);
+    std::erase(work.forked, *index);
+  }
+  slot.text = {};
+  slot.open = false;
+  ++slot.generation;
+  return {};
+}
+
+Result<Work*> State::work_in(std::string_view op, Encoder& encoder) {
+  if (Status status = encoder.status(); !status) return status.error();
+  runtime::Recorder* const recorder = encoder.recorder();
+  if (recorder->device() != device_) {
+    return core::refuse({op, {"encoder"}}, fmt::format("of another device ({})", recorder->device()->info().id),
+                        "one of the cache's own {}", device_->info().id);
+  }
+  const auto found = std::ranges::find(works_, recorder, &Work::recorder);
+  if (found != works_.end()) return *found;
+  limbo_.reserve(limbo_.size() + works_.size() + 2);
+  works_.reserve(works_.size() + 1);
+  auto work = std::make_shared<Work>(shared_from_this(), recorder, last_serial_ + 1);
+  recorder->watch(work);
+  works_.push_back(work.get());
+  ++last_serial_;
+  return work.get();
+}
+
+template <class Plan>
+Status State::change(std::string_view op, Encoder& encoder, const Plan& plan) {
+  auto work = work_in(op, encoder);
+  if (!work) return work.error();
+  for (const Work* const other : works_) {
+    if (other == *work || !other->changes) continue;
+    return core::refuse({op, {"encoder"}}, "not the one that changed the cache before and is not submitted yet",
+                        "that one, or its submission first");
+  }
+  Change change(layout_.tracks, pools_);
+  std::vector<NewText> texts;
+  if (Status status = plan(change, **work, texts); !status) return status;
+  settle_others(change, **work, texts);
+  reserve(**work, change, texts);
+  if (Status status = record(encoder, change); !status) return status;
+  apply(**work, change, texts);
+  return {};
+}
+
+// A text that is not in the step may wait; it is settled here where pages are left, so that it gives back dense ones.
+void State::settle_others(Change& change, const Work& work, std::vector<NewText>& texts) {
+  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    const Text& text = slots_[slot].text;
+    if (!slots_[slot].open || !change.is_due(text)) continue;
+    if (std::ranges::find(texts, slot, &NewText::slot) != texts.end()) continue;
+    if (text.step && !is_finished(*text.step, &work)) continue;
+    Change other(layout_.tracks, pools_);
+    auto settled = other.settled(text);
+    if (!settled) continue;
+    texts.push_back({slot, std::move(settled).value()});
+    change.merge(std::move(other));
+  }
+}
+
+// What fails here is the encoder's error: it will not run, and nothing has changed.
+Status State::record(Encoder& encoder, const Change& change) const {
+  Status status = core::guarded([&]() -> Status {
+    for (std::size_t track = 0; track < memory_.size(); ++track) {
+      memory_[track].record(encoder, change.moves()[track], counter(track, 1));
+    }
+    return encoder.status();
+  });
+  if (!status) encoder.recorder()->fail(status.error());
+  return status;
+}
+
+void State::reserve(Work& work, const Change& change, const std::vector<NewText>& texts) {
+  for (const NewText& fresh : texts) {
+    const Slot& slot = slots_[fresh.slot];
+    const bool known = std::ranges::find(work.before, fresh.slot, &Work::Before::slot) != work.before.end() ||
+                       std::ranges::find(work.forked, fresh.slot) != work.forked.end();
+    if (known) continue;
+    if (slot.open) {
+      work.before.push_back({fresh.slot, slot.text});
+    } else {
+      work.forked.push_back(fresh.slot);
+    }
+  }
+  work.taken.reserve(work.taken.size() + change.taken().size());
+  work.given.reserve(work.given.size() + change.given().size());
+}
+
+void State::apply(Work& work, Change& change, std::vector<NewText>& texts) noexcept {
+  work.changes = true;
+  work.taken.insert(work.taken.end(), change.taken().begin(), change.taken().end());
+  work.given.insert(work.given.end(), change.given().begin(), change.given().end());
+  for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
+    const Moves& moves = change.moves()[track];
+    work.seals += moves.seals.size();
+    work.unseals += moves.unseals.size();
+    work.copied_bytes += moves.copied_slots() * layout_.tracks[track].slot_bytes();
+  }
+  for (NewText& fresh : texts) {
+    slots_[fresh.slot].text = std::move(fresh.text);
+    slots_[fresh.slot].open = true;
+  }
+  change.keep();
+}
+
+void State::ended(Work& work, runtime::Watcher::End end) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool submitted = end == runtime::Watcher::End::submitted;
+  std::erase(works_, &work);
+  for (const Work::Append& append : work.appends) {
+    AppendMark& mark = append.step->marks[append.layer];
+    mark = {.recorded_in = nullptr, .submitted = submitted};
+  }
+  if (work.changes && submitted) {
+    seals_ += work.seals;
+    unseals_ += work.unseals;
+    copied_bytes_ += work.copied_bytes;
+    give_back(std::move(work.given));
+  } else if (work.changes) {
+    for (Work::Before& before : work.before) slots_[before.slot].text = std::move(before.text);
+    for (const std::uint32_t index : work.forked) {
+      slots_[index].text = {};
+      slots_[index].open = false;
+      ++slots_[index].generation;
+    }
+    give_back(std::move(work.taken));
+  }
+  leave_limbo();
+}
+
+std::uint64_t State::newest_serial() const noexcept {
+  std::uint64_t newest = 0;
+  for (const Work* const work : works_) newest = std::max(newest, work->serial);
+  return newest;
+}
+
+void State::give_back(std::vector<PageUse> uses) noexcept {
+  if (works_.empty()) {
+    release(pools_, uses);
+  } else {
+    limbo_.push_back({newest_serial(), std::move(uses)});
+  }
+}
+
+void State::leave_limbo() noexcept {
+  std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max();
+  for (const Work* const work : works_) oldest = std::min(oldest, work->serial);
+  std::erase_if(limbo_, [&](const Limbo& limbo) {
+    const bool free = limbo.serial < oldest;
+    if (free) release(pools_, limbo.uses);
+    return free;
+  });
+}
+
+Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const KvExtension> extensions) {
+  constexpr std::string_view kOp = "KvCache::extend";
+  const std::lock_guard lock(mutex_);
+  if (extensions.empty()) return core::refuse({kOp, {"extensions"}}, "empty", "at least one");
+  auto step = std::make_shared<Step>();
+  step->marks.resize(layout_.layers.size());
+  const auto plan = [&](Change& change, const Work& work, std::vector<NewText>& texts) -> Status {
+    std::uint64_t tokens = 0;
+    for (std::size_t i = 0; i < extensions.size(); ++i) {
+      const KvExtension& extension = extensions[i];
+      const core::Refusal of_sequence{kOp, {"extensions", i, "sequence"}};
+      const core::Refusal of_tokens{kOp, {"extensions", i, "tokens"}};
+      auto slot = find(of_sequence, extension.sequence);
+      if (!slot) return slot.error();
+      if (std::ranges::find(texts, *slot, &NewText::slot) != texts.end()) {
+        return core::refuse(of_sequence, "extended by this step already", "each sequence once");
+      }
+      const Text& text = slots_[*slot].text;
+      if (Status status = check_finished(of_sequence, text, &work); !status) return status;
+      if (extension.tokens == 0 || extension.tokens > kMaxExtension) {
+        return core::refuse(of_tokens, std::uint64_t{extension.tokens}, "1 to {}", kMaxExtension);
+      }
+      if (extension.tokens > kMaxLength - text.length) {
+        return core::refuse(of_tokens, std::uint64_t{extension.tokens}, "a text of at most {} tokens", kMaxLength);
+      }
+      tokens += extension.tokens;
+      if (tokens > spec_.max_step_tokens) {
+        return core::refuse(of_tokens, std::uint64_t{extension.tokens},
+                            "at most {} in all of a step, as max_step_tokens says", spec_.max_step_tokens);
+      }
+      auto settled = change.settled(text);
+      if (!settled) return settled.error();
+      auto extended = change.extended(*settled, extension.tokens);
+      if (!extended) return extended.error();
+      extended->step = step;
+      step->parts.push_back({extension.sequence, text.length, extension.tokens, extended->tracks});
+      for (std::uint64_t position = text.length; position < extended->length; ++position) {
+        step->positions.push_back(static_cast<std::int64_t>(position));
+      }
+      texts.push_back({*slot, std::move(extended).value()});
+    }
+    return {};
+  };
+  if (Status status = change(kOp, encoder, plan); !status) return status.error();
+  return step;
+}
+
+Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
+  const core::Refusal of_sequence{"KvCache::fork", {"sequence"}};
+  const std::lock_guard lock(mutex_);
+  std::uint32_t child = 0;
+  const auto plan = [&](Change& change, const Work& work, std::vector<NewText>& texts) -> Status {
+    auto slot = find(of_sequence, sequence);
+    if (!slot) return slot.error();
+    if (Status status = check_finished(of_sequence, slots_[*slot].text, &work); !status) return status;
+    auto free = free_slot();
+    if (!free) return free.error();
+    auto settled = change.settled(slots_[*slot].text);
+    if (!settled) return settled.error();
+    auto forked = change.forked(*settled);
+    if (!forked) return forked.error();
+    forked->step.reset();
+    texts.push_back({*slot, std::move(settled).value()});
+    texts.push_back({*free, std::move(forked).value()});
+    child = *free;
+    return {};
+  };
+  if (Status status = change(of_sequence.op, encoder, plan); !status) return status.error();
+  return Sequence{id_, child, slots_[child].generation};
+}
+
+Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length) {
+  constexpr std::string_view kOp = "KvCache::truncate";
+  const std::lock_guard lock(mutex_);
+  return change(kOp, encoder, [&](Change& change, const Work& work, std::vector<NewText>& texts) -> Status {
+    auto slot = find({kOp, {"sequence"}}, sequence);
+    if (!slot) return slot.error();
+    const Text& text = slots_[*slot].text;
+    if (length > text.length) {
+      return core::refuse({kOp, {"length"}}, length, "at most the {} tokens of the sequence", text.length);
+    }
+    // A step that is not finished must go as a whole; then what it left undone does not matter.
+    Text finished = text;
+    if (text.step && !is_finished(*text.step, &work)) {
+      finished.length = std::ranges::find(text.step->parts, sequence, &Step::Part::sequence)->position;
+      if (length > finished.length) return check_finished({kOp, {"sequence"}}, text, &work);
+    }
+    auto truncated = change.truncated(finished, length);
+    if (!truncated) return truncated.error();
+    truncated->step.reset();
+    texts.push_back({*slot, std::move(truncated).value()});
+    return {};
+  });
+}
+
+Status State::settle(Encoder& encoder) {
+  const std::lock_guard lock(mutex_);
+  return change("KvCache::settle", encoder, [](Change&, const Work&, std::vector<NewText>&) -> Status { return {}; });
+}
+
+// ---- values
+
+Counter State::counter(std::size_t track, std::uint64_t index) const {
+  return {counters_, (2 * track + index) * sizeof(std::uint64_t)};
+}
+
+Status State::check_shape(const core::Argument& argument, const View& view, const Track& track,
+                          std::uint64_t tokens) const {
+  const auto of = [&](std::string_view field) { return core::Refusal{"KvStep::append", {argument.name, {}, field}}; };
+  if (view.shape.tokens != tokens) return core::refuse(of("shape.tokens"), view.shape.tokens, "the step's {}", tokens);
+  if (view.shape.heads != track.heads) return core::refuse(of("shape.heads"), view.shape.heads, "{}", track.heads);
+  if (view.shape.dim != track.dim) return core::refuse(of("shape.dim"), view.shape.dim, "{}", track.dim);
+  return {};
+}
+
+void State::store_side(Encoder& encoder, const Step& step, std::size_t track, const StorePair& pair) const {
+  const std::uint64_t page = layout_.tracks[track].rule.page;
+  std::vector<TokenRun> runs;
+  for (const Step::Part& part : step.parts) {
+    const KvPages& pages = *part.tracks[track];
+    const auto dense = std::span(pages.places).subspan(pages.sealed_pages - pages.first_page);
+    runs.push_back({.tokens = part.tokens,
+                    .position = part.position - pages.sealed_pages * page,
+                    .capacity = dense.size() * page,
+                    .table = dense,
+                    .when_full = WhenFull::refuse});
+  }
+  store(encoder, {.pairs = {&pair, 1}, .sequences = runs});
+}
+
+Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input) {
+  constexpr std::string_view kOp = "KvStep::append";
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kOp, input.layer);
+  if (!layer) return layer.error();
+  if (Status status = check_alive(kOp, *step); !status) return status;
+  AppendMark& mark = step->marks[*layer];
+  if (mark.submitted || mark.recorded_in != nullptr) {
+    return core::refuse({kOp, {"layer"}}, fmt::format("{}, which was appended already", input.layer),
+                        "each layer once in a step");
+  }
+  auto work = work_in(kOp, encoder);
+  if (!work) return work.error();
+  (*work)->appends.reserve((*work)->appends.size() + 1);
+
+  const Layer& place = layout_.layers[*layer];
+  for (const KvSide side : {KvSide::keys, KvSide::values}) {
+    const bool keys = side == KvSide::keys;
+    const std::size_t track = track_of(place.group, side);
+    const View& from = keys ? input.k : input.v;
+    const Status shape = check_shape({keys ? "k" : "v"}, from, layout_.tracks[track], step->positions.size());
+    if (!shape) return shape;
+    store_side(encoder, *step, track, {from, memory_[track].view(place.index).dense});
+  }
+  if (Status status = encoder.status(); !status) return status;
+  (*work)->appends.push_back({step, *layer});
+  mark.recorded_in = *work;
+  return {};
+}
+
+// ---- looking at things
+
+Result<std::uint64_t> State::length(Sequence sequence) const {
+  const std::lock_guard lock(mutex_);
+  auto slot = find({"KvCache::length", {"sequence"}}, sequence);
+  if (!slot) return slot.error();
+  return slots_[*slot].text.length;
+}
+
+KvView State::empty_view(std::size_t layer) const {
+  const Layer& place = layout_.layers[layer];
+  return {.k = memory_[track_of(place.group, KvSide::keys)].view(place.index),
+          .v = memory_[track_of(place.group, KvSide::values)].view(place.index),
+          .lengths = {},
+          .window = spec_.groups[place.group].window};
+}
+
+Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t number) const {
+  constexpr std::string_view kOp = "KvCache::view";
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kOp, number);
+  if (!layer) return layer.error();
+  KvView view = empty_view(*layer);
+  const std::size_t group = layout_.layers[*layer].group;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    auto slot = find({kOp, {"sequences", i}}, sequences[i]);
+    if (!slot) return slot.error();
+    const Text& text = slots_[*slot].text;
+    if (text.step && !text.step->marks[*layer].submitted && text.step->marks[*layer].recorded_in == nullptr) {
+      return core::refuse({kOp, {"sequences", i}}, "in a step that has not appended this layer", "its append before");
+    }
+    view.k.sequences.push_back(text.tracks[track_of(group, KvSide::keys)]);
+    view.v.sequences.push_back(text.tracks[track_of(group, KvSide::values)]);
+    view.lengths.push_back(text.length);
+  }
+  return view;
+}
+
+Result<KvView> State::view(const Step& step, std::uint32_t number) const {
+  constexpr std::string_view kOp = "KvStep::view";
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kOp, number);
+  if (!layer) return layer.error();
+  if (Status status = check_alive(kOp, step); !status) return status.error();
+  const AppendMark& mark = step.marks[*layer];
+  if (!mark.submitted && mark.recorded_in == nullptr) {
+    return core::refuse({kOp, {"layer"}}, fmt::format("{}, which was not appended", number), "its append before");
+  }
+  KvView view = empty_view(*layer);
+  const std::size_t group = layout_.layers[*layer].group;
+  for (const Step::Part& part : step.parts) {
+    view.k.sequences.push_back(part.tracks[track_of(group, KvSide::keys)]);
+    view.v.sequences.push_back(part.tracks[track_of(group, KvSide::values)]);
+    view.lengths.push_back(part.position + part.tokens);
+  }
+  return view;
+}
+
+KvCounters State::counters() const noexcept {
+  const std::lock_guard lock(mutex_);
+  KvCounters counters{.seals = seals_, .unseals = unseals_, .copied_bytes = copied_bytes_};
+  for (std::size_t track = 0; track < pools_.size(); ++track) {
+    const KvSideMemory& memory = layout_.tracks[track].memory;
+    const auto add = [&](KvPoolCounters& to, PoolKind kind, const KvPoolSize& size) {
+      const PagePool& pool = pools_[track].of(kind);
+      const std::uint64_t used = pool.pages() - pool.free();
+      to.pages += pool.pages();
+      to.used += used;
+      to.shared += pool.shared();
+      to.bytes_used += used * size.page_bytes;
+    };
+    add(counters.sealed, PoolKind::sealed, memory.sealed);
+    add(counters.dense, PoolKind::dense, memory.dense);
+    add(counters.sinks, PoolKind::sinks, memory.sinks);
+  }
+  for (const Slot& slot : slots_) {
+    counters.sequences += slot.open ? 1 : 0;
+    counters.tokens += slot.text.length;
+  }
+  return counters;
+}
+
+Result<KvNonFinite> State::non_finite() const {
+  std::vector<std::uint64_t> counts(2 * layout_.tracks.size());
+  if (Status status = counters_.read(std::as_writable_bytes(std::span(counts))); !status) return status.error();
+  KvNonFinite sum;
+  for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
+    sum.appended += counts[2 * track];
+    sum.sealed += counts[2 * track + 1];
+  }
+  return sum;
+}
+
+}  // namespace rota::cache

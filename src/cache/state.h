@@ -1,0 +1,155 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "cache/change.h"
+#include "cache/layout.h"
+#include "cache/track_memory.h"
+#include "core/error.h"
+#include "rota/kv_cache.h"
+#include "runtime/recorder.h"
+
+namespace rota::cache {
+
+class Work;
+
+// What became of one layer's keys and values of a step.
+struct AppendMark {
+  const Work* recorded_in = nullptr;  // not submitted yet
+  bool submitted = false;
+};
+
+struct Step {
+  struct Part {
+    Sequence sequence;
+    std::uint64_t position;  // of its first token
+    std::uint64_t tokens;
+    std::vector<Pages> tracks;  // the text with these tokens
+  };
+  std::vector<Part> parts;
+  std::vector<std::int64_t> positions;
+  std::vector<AppendMark> marks;  // one per layer of the layout
+};
+
+// What one encoder has recorded for a cache and not submitted yet.
+class Work final : public runtime::Watcher {
+ public:
+  Work(std::shared_ptr<State> owner, const runtime::Recorder* in, std::uint64_t number) noexcept
+      : state(std::move(owner)), recorder(in), serial(number) {}
+  void ended(End end) noexcept override;
+
+  struct Before {
+    std::uint32_t slot;
+    Text text;
+  };
+  struct Append {
+    std::shared_ptr<Step> step;
+    std::size_t layer;
+  };
+
+  std::shared_ptr<State> state;
+  const runtime::Recorder* recorder;
+  std::uint64_t serial;  // rises with every encoder
+  bool changes = false;  // the cache itself, beside appending
+  std::vector<Append> appends;
+  std::vector<Before> before;         // texts as they were
+  std::vector<std::uint32_t> forked;  // slots of texts that were not there
+  std::vector<PageUse> taken, given;
+  std::uint64_t seals = 0, unseals = 0, copied_bytes = 0;
+};
+
+// Everything that the handles of one cache share.
+class State : public std::enable_shared_from_this<State> {
+ public:
+  static Result<std::shared_ptr<State>> create(Device& device, const KvCacheSpec& spec);
+  State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout);
+
+  const KvCacheSpec& spec() const noexcept { return spec_; }
+  const KvMemory& memory() const noexcept { return layout_.memory; }
+
+  Result<Sequence> open();
+  Status close(Sequence sequence);
+  Result<std::shared_ptr<Step>> extend(Encoder& encoder, std::span<const KvExtension> extensions);
+  Result<Sequence> fork(Encoder& encoder, Sequence sequence);
+  Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
+  Status settle(Encoder& encoder);
+
+  struct LayerInput {
+    std::uint32_t layer;
+    const View& k;
+    const View& v;
+  };
+  Status append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input);
+
+  Result<std::uint64_t> length(Sequence sequence) const;
+  Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
+  Result<KvView> view(const Step& step, std::uint32_t layer) const;
+  KvCounters counters() const noexcept;
+  Result<KvNonFinite> non_finite() const;
+
+  void ended(Work& work, runtime::Watcher::End end) noexcept;
+
+ private:
+  struct Slot {
+    Text text = {};
+    std::uint32_t generation = 0;
+    bool open = false;
+  };
+  struct NewText {
+    std::uint32_t slot;
+    Text text;
+  };
+  // Pages that wait until the encoders that were open when they were given back have ended.
+  struct Limbo {
+    std::uint64_t serial;  // of the newest of them
+    std::vector<PageUse> uses;
+  };
+
+  Result<std::uint32_t> find(const core::Refusal& refusal, Sequence sequence) const;
+  Result<std::size_t> find_layer(std::string_view op, std::uint32_t number) const;
+  Result<std::uint32_t> free_slot() const;
+  bool is_finished(const Step& step, const Work* work) const noexcept;
+  Status check_finished(const core::Refusal& refusal, const Text& text, const Work* work) const;
+  Status check_alive(std::string_view op, const Step& step) const;
+  Status check_shape(const core::Argument& argument, const View& view, const Track& track, std::uint64_t tokens) const;
+
+  Result<Work*> work_in(std::string_view op, Encoder& encoder);
+  // Runs plan(Change&, const Work&, std::vector<NewText>&) -> Status, settles other texts, records and applies.
+  template <class Plan>
+  Status change(std::string_view op, Encoder& encoder, const Plan& plan);
+  void settle_others(Change& change, const Work& work, std::vector<NewText>& texts);
+  Status record(Encoder& encoder, const Change& change) const;
+  void reserve(Work& work, const Change& change, const std::vector<NewText>& texts);
+  void apply(Work& work, Change& change, std::vector<NewText>& texts) noexcept;
+
+  void give_back(std::vector<PageUse> uses) noexcept;
+  void leave_limbo() noexcept;
+  std::uint64_t newest_serial() const noexcept;
+
+  Counter counter(std::size_t track, std::uint64_t index) const;
+  void store_side(Encoder& encoder, const Step& step, std::size_t track, const StorePair& pair) const;
+  KvView empty_view(std::size_t layer) const;
+
+  mutable std::mutex mutex_;
+  const std::uint64_t id_;
+  const std::shared_ptr<runtime::DeviceState> device_;
+  const KvCacheSpec spec_;
+  const Layout layout_;
+  std::vector<TrackMemory> memory_;
+  Buffer counters_;
+  std::vector<TrackPools> pools_;
+  std::vector<Slot> slots_;
+  std::vector<Work*> works_;  // open; their encoders own them
+  std::uint64_t last_serial_ = 0;
+  std::vector<Limbo> limbo_;  // has room for one more of every open work
+  std::uint64_t seals_ = 0, unseals_ = 0, copied_bytes_ = 0;
+};
+
+}  // namespace rota::cache

@@ -1,0 +1,149 @@
+#include "cache/track_memory.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/extent.h"
+#include "ops/seal/seal.h"
+#include "runtime/command.h"
+
+namespace rota::cache {
+namespace {
+
+// The largest of a track's pools, for one layer.
+std::uint64_t layer_bytes(const Track& track) {
+  const KvSideMemory& memory = track.memory;
+  return std::max({memory.sealed.bytes(), memory.dense.bytes(), memory.sinks.bytes()}) / track.layers;
+}
+
+Result<std::uint64_t> layers_per_slab(const Device& device, const Track& track) {
+  const Limits& limits = device.info().limits;
+  // A view may begin up to an alignment before its first byte.
+  const std::uint64_t most_bytes = std::min(limits.max_buffer_bytes, limits.max_binding_bytes) -
+                                   std::min(limits.max_binding_bytes, runtime::kBindingAlignment);
+  const std::uint64_t bytes = layer_bytes(track);
+  if (bytes > most_bytes) {
+    return Error{Errc::unsupported,
+                 fmt::format("KvCache::create: {} take {} bytes for each layer; {} can address {} at once; "
+                             "lower max_tokens or use fewer bits",
+                             track.name(), bytes, device.info().id, most_bytes)};
+  }
+  std::uint64_t layers = std::min(track.layers, most_bytes / bytes);
+  if (track.format) {
+    const std::uint64_t most_heads = ops::most_sealed_heads(*track.format);
+    if (track.heads > most_heads) {
+      return core::refuse({"KvCache::create", {"groups", track.group, "kv_heads"}}, track.heads,
+                          "at most {} where pages are sealed", most_heads);
+    }
+    layers = std::min(layers, most_heads / track.heads);
+  }
+  return layers;
+}
+
+}  // namespace
+
+std::uint64_t Moves::copied_slots() const noexcept {
+  std::uint64_t slots = 0;
+  for (const auto& list : {std::span(to_sinks), std::span(from_sinks), std::span(copies)}) {
+    for (const SlotCopy& move : list) slots += move.tokens;
+  }
+  return slots;
+}
+
+Result<TrackMemory> TrackMemory::allocate(Device& device, const Track& track) {
+  auto layers = layers_per_slab(device, track);
+  if (!layers) return layers.error();
+  TrackMemory memory(track);
+  memory.slab_layers_ = *layers;
+  for (std::uint64_t first = 0; first < track.layers; first += *layers) {
+    Slab slab{.layers = std::min(*layers, track.layers - first)};
+    struct Pool {
+      KvPoolSize size;
+      Buffer& buffer;
+    };
+    for (const Pool& pool : {Pool{track.memory.sealed, slab.sealed}, Pool{track.memory.dense, slab.dense},
+                             Pool{track.memory.sinks, slab.sinks}}) {
+      if (pool.size.bytes() == 0) continue;
+      auto buffer = device.allocate(pool.size.bytes() / track.layers * slab.layers);
+      if (!buffer) return buffer.error();
+      pool.buffer = std::move(buffer).value();
+    }
+    memory.slabs_.push_back(std::move(slab));
+  }
+  return memory;
+}
+
+std::uint64_t TrackMemory::bytes() const noexcept {
+  std::uint64_t sum = 0;
+  for (const Slab& slab : slabs_) sum += slab.sealed.size_bytes() + slab.dense.size_bytes() + slab.sinks.size_bytes();
+  return sum;
+}
+
+// All layers of a slab, as heads.
+SlotView TrackMemory::slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const {
+  const std::uint64_t heads = layers * track_.heads;
+  const std::uint64_t page_bytes = page_slots * heads * track_.dim * info(track_.dense).bytes;
+  return SlotView::head_major(
+      buffer, track_.dense,
+      {.pages = buffer.size_bytes() / page_bytes, .page_slots = page_slots, .heads = heads, .dim = track_.dim});
+}
+
+SealedView TrackMemory::sealed(const Slab& slab) const {
+  return SealedView::packed(slab.sealed, *track_.format,
+                            {.pages = track_.memory.sealed.pages, .heads = slab.layers * track_.heads});
+}
+
+void TrackMemory::copy(Encoder& encoder, const SlotView& from, const SlotView& to,
+                       std::span<const SlotCopy> copies) const {
+  for (const SlotCopy& move : copies) {
+    const View source{.buffer = from.buffer,
+                      .dtype = from.dtype,
+                      .shape = {.tokens = move.tokens, .heads = from.shape.heads, .dim = from.shape.dim},
+                      .offset = from.offset + move.from * from.page_stride,
+                      .token_stride = from.slot_stride,
+                      .head_stride = from.head_stride};
+    SlotView target = to;  // the one page: a source in the same pool lies apart
+    target.shape.pages = 1;
+    target.offset += move.to * to.page_stride;
+    const StorePair pair{source, target};
+    const TokenRun run{.tokens = move.tokens, .position = 0, .capacity = to.shape.page_slots};
+    store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
+  }
+}
+
+void TrackMemory::record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const {
+  for (const Slab& slab : slabs_) {
+    const SlotView dense = slots(slab.dense, track_.rule.page, slab.layers);
+    if (!moves.to_sinks.empty()) {
+      copy(encoder, dense, slots(slab.sinks, track_.rule.sinks, slab.layers), moves.to_sinks);
+    }
+    if (!moves.seals.empty()) {
+      seal(encoder, {.from = dense, .to = sealed(slab), .pages = moves.seals, .non_finite = non_finite});
+    }
+    if (!moves.unseals.empty()) unseal(encoder, {.from = sealed(slab), .to = dense, .pages = moves.unseals});
+    if (!moves.from_sinks.empty()) {
+      copy(encoder, slots(slab.sinks, track_.rule.sinks, slab.layers), dense, moves.from_sinks);
+    }
+    copy(encoder, dense, dense, moves.copies);
+  }
+}
+
+KvSideView TrackMemory::view(std::size_t layer) const {
+  const Slab& slab = slabs_[layer / slab_layers_];
+  const std::uint64_t head = layer % slab_layers_ * track_.heads;
+  const auto of_layer = [&](SlotView view) {
+    view.offset += head * view.head_stride;
+    view.shape.heads = track_.heads;
+    return view;
+  };
+  KvSideView view{.dense = of_layer(slots(slab.dense, track_.rule.page, slab.layers))};
+  if (slab.sealed.state()) {
+    view.sealed = sealed(slab);
+    view.sealed->offset_bytes += head * view.sealed->head_stride_bytes;
+    view.sealed->shape.heads = track_.heads;
+  }
+  if (slab.sinks.state()) view.sinks = of_layer(slots(slab.sinks, track_.rule.sinks, slab.layers));
+  return view;
+}
+
+}  // namespace rota::cache

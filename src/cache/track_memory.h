@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/layout.h"
+#include "rota/device.h"
+#include "rota/kv_cache.h"
+#include "rota/ops.h"
+
+namespace rota::cache {
+
+// Slots of one page, from its first, for all layers and heads.
+struct SlotCopy {
+  std::uint32_t from, to;
+  std::uint64_t tokens;
+};
+
+// What a change of a cache moves in one track, in this order.
+struct Moves {
+  std::vector<SlotCopy> to_sinks = {};
+  std::vector<SealPage> seals = {};
+  std::vector<UnsealPage> unseals = {};
+  std::vector<SlotCopy> from_sinks = {};
+  std::vector<SlotCopy> copies = {};  // from dense to dense
+
+  std::uint64_t copied_slots() const noexcept;
+};
+
+// The pages of one track on a device: [page][layer][head], so that a page moves in one command for all layers. Where
+// a device cannot address that much at once, groups of layers have buffers of their own.
+class TrackMemory {
+ public:
+  static Result<TrackMemory> allocate(Device& device, const Track& track);
+
+  void record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const;
+
+  // Precondition: layer < the track's layers. Lacks the texts.
+  KvSideView view(std::size_t layer) const;
+
+  std::uint64_t bytes() const noexcept;
+
+ private:
+  struct Slab {
+    std::uint64_t layers = 0;
+    Buffer sealed, dense, sinks;
+  };
+
+  explicit TrackMemory(const Track& track) : track_(track) {}
+  SlotView slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const;
+  SealedView sealed(const Slab& slab) const;
+  void copy(Encoder& encoder, const SlotView& from, const SlotView& to, std::span<const SlotCopy> copies) const;
+
+  Track track_;
+  std::uint64_t slab_layers_ = 0;  // of every slab but the last
+  std::vector<Slab> slabs_;
+};
+
+}  // namespace rota::cache
