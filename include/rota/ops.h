@@ -24,6 +24,8 @@ struct StorePair {
 struct Store {
   std::span<const StorePair> pairs;     // K and V, say: the same tokens and positions for each
   std::span<const TokenRun> sequences;  // take the source's tokens one after the other, all of them
+  // Counts elements written that are infinite or NaN as stored: an f32 beyond f16's range becomes infinite.
+  std::optional<Counter> non_finite = {};
 };
 
 // Copies head vectors into a cache, converting between f32, f16 and bf16. Of more tokens than a
@@ -123,7 +125,7 @@ struct Seal {
   SlotView from;
   SealedView to;                    // in other bytes than `from` spans
   std::span<const SealPage> pages;  // of any layers and sequences, every head of each
-  // Counts values that f16 cannot hold: NaN seals as 0, the others as +-65504. Calls that share a counter take turns.
+  // Counts values that f16 cannot hold: NaN seals as 0, the others as +-65504.
   Counter non_finite;
 };
 

@@ -134,7 +134,8 @@ struct SealedView {
   }
 };
 
-// A 64-bit number, little-endian, that ops add to. Whoever reads it has set it to zero before.
+// A 64-bit number, little-endian, that ops add to. Whoever reads it has set it to zero before. Work that shares one
+// takes turns.
 struct Counter {
   Buffer buffer;
   std::uint64_t offset_bytes = 0;  // a multiple of 8

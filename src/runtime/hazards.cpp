@@ -1,10 +1,12 @@
 #include "runtime/hazards.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace rota::runtime {
 
 bool Hazards::needs_barrier(std::span<const Binding> bindings) {
+  auto touching = bindings | std::views::filter([](const Binding& next) { return next.touched.size() > 0; });
   const auto conflicts = [this](const Binding& next) {
     const auto touched = since_barrier_.find(next.memory.get());
     if (touched == since_barrier_.end()) return false;
@@ -12,9 +14,9 @@ bool Hazards::needs_barrier(std::span<const Binding> bindings) {
     return std::ranges::any_of(touched->second.writes, meets) ||
            (next.access == Access::write && std::ranges::any_of(touched->second.reads, meets));
   };
-  const bool barrier = std::ranges::any_of(bindings, conflicts);
+  const bool barrier = std::ranges::any_of(touching, conflicts);
   if (barrier) since_barrier_.clear();
-  for (const Binding& binding : bindings) {
+  for (const Binding& binding : touching) {
     Touched& touched = since_barrier_[binding.memory.get()];
     (binding.access == Access::write ? touched.writes : touched.reads).push_back(binding.touched);
   }

@@ -36,6 +36,7 @@ TEST(Hazards, StandBetweenConflictsOnly) {
   EXPECT_FALSE(second_needs_barrier(writes(kA, 0, 8), writes(kA, 8, 12)));
   EXPECT_FALSE(second_needs_barrier(writes(kA, 0, 8), writes(kB, 0, 8)));
   EXPECT_FALSE(second_needs_barrier(writes(kA, 0, 8), reads(kA, 4, 4)));
+  EXPECT_FALSE(second_needs_barrier(writes(kA, 4, 4), reads(kA, 0, 8)));
 }
 
 TEST(Hazards, OneBarrierServesAllThatCameBefore) {

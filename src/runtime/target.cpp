@@ -139,4 +139,8 @@ Binding bind(const Buffer& buffer, const Bindable& view) {
   return {buffer.state()->memory(), view.bytes, view.touched, Access::read};
 }
 
+Binding bind_untouched(const Buffer& buffer, const Bindable& view) {
+  return bind(buffer, {view.bytes, {}, view.first_element});
+}
+
 }  // namespace rota::runtime

@@ -60,4 +60,7 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
 
 Binding bind(const Buffer& buffer, const Bindable& view);
 
+// What stands where a kernel's constants leave a binding unused: it is never touched, so nobody waits for it.
+Binding bind_untouched(const Buffer& buffer, const Bindable& view);
+
 }  // namespace rota::runtime

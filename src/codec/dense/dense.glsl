@@ -62,3 +62,5 @@ uint narrow_element(uint f32_bits, uint to) {
 uint convert_element(uint bits, uint from, uint to) {
   return from == to ? bits : narrow_element(widen_element(bits, from), to);
 }
+
+bool is_finite_element(uint bits, uint dtype) { return (bits & exponent_mask(dtype)) != exponent_mask(dtype); }

@@ -28,6 +28,15 @@ ROTA_LANES_INLINE Vector load_bits(const void* at) noexcept {
   return bits;
 }
 
+template <class Vector>
+ROTA_LANES_INLINE bool is_zero(const Vector& vector) noexcept {
+  std::uint64_t parts[sizeof(vector) / sizeof(std::uint64_t)];
+  std::memcpy(parts, &vector, sizeof(vector));
+  std::uint64_t any = 0;
+  for (const std::uint64_t part : parts) any |= part;
+  return any == 0;
+}
+
 // Masked forms with all lanes on: g++ 12 warns about its own unmasked ones.
 ROTA_LANES_INLINE F32s f32s_from_f16(U16s half) noexcept {
 #if ROTA_ISA_LANES == 16
@@ -94,14 +103,26 @@ struct Spread {
   std::uint64_t stride_bytes;
 };
 
-template <DType T>
-ROTA_LANES_INLINE F32s load(const std::byte* at, Spread spread) noexcept {
-  constexpr std::uint64_t kBytes = info(T).bytes;
-  std::byte elements[kLanes * kBytes] = {};
+template <std::uint64_t kBytes>
+ROTA_LANES_INLINE void gather(const std::byte* at, Spread spread, std::byte* elements) noexcept {
+  std::memset(elements, 0, kLanes * kBytes);
   for (std::uint64_t i = 0; i < spread.count; ++i) {
     std::memcpy(elements + i * kBytes, at + i * spread.stride_bytes, kBytes);
   }
+}
+
+template <DType T>
+ROTA_LANES_INLINE F32s load(const std::byte* at, Spread spread) noexcept {
+  std::byte elements[kLanes * info(T).bytes];
+  gather<info(T).bytes>(at, spread, elements);
   return load<T>(elements);
+}
+
+template <class Vector>
+ROTA_LANES_INLINE Vector load_bits(const std::byte* at, Spread spread) noexcept {
+  std::byte elements[sizeof(Vector)];
+  gather<sizeof(Vector) / kLanes>(at, spread, elements);
+  return load_bits<Vector>(elements);
 }
 
 template <DType T>

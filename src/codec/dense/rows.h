@@ -23,4 +23,9 @@ using ConvertRow = void (*)(SourceRow from, TargetRow to, std::uint64_t count) n
 
 ConvertRow row_converter(DType from, DType to, core::Isa isa = core::best_isa()) noexcept;
 
+// How many of `count` elements are infinite or NaN.
+using CountRow = std::uint64_t (*)(SourceRow row, std::uint64_t count) noexcept;
+
+CountRow non_finite_counter(DType dtype, core::Isa isa = core::best_isa()) noexcept;
+
 }  // namespace rota::codec

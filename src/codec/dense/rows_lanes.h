@@ -30,4 +30,38 @@ ROTA_LANES void convert_row(SourceRow from, TargetRow to, std::uint64_t count) n
 inline constexpr auto kRows =
     for_type_pairs<ConvertRow>([]<DType From, DType To>() -> ConvertRow { return convert_row<From, To>; });
 
+// 1 in each lane that has all bits of the mask, else 0.
+template <class Elements>
+ROTA_LANES_INLINE Elements has_all_of(Elements bits, Elements mask) noexcept {
+  return Elements{} - same_bits<Elements>((bits & mask) == mask);
+}
+
+// A lane counts in the width of an element, so a long row comes in parts.
+template <DType T, class Element>
+ROTA_LANES std::uint64_t count_non_finite(SourceRow row, std::uint64_t count) noexcept {
+  static_assert(sizeof(Element) == info(T).bytes);
+  using Elements [[gnu::vector_size(ROTA_ISA_LANES * sizeof(Element))]] = Element;
+  constexpr std::uint64_t kPart = kLanes * std::numeric_limits<std::uint16_t>::max();
+  const Elements exponent = Elements{} + static_cast<Element>(ops::exponent_mask(static_cast<std::uint32_t>(T)));
+  const std::uint64_t step = row.stride * sizeof(Element);
+  std::uint64_t found = 0;
+  for (std::uint64_t i = 0; i < count;) {
+    const std::uint64_t end = count - i < kPart ? count : i + kPart;
+    Elements counts = {};
+    for (; row.stride == 1 && i + kLanes <= end; i += kLanes) {
+      counts += has_all_of(load_bits<Elements>(row.at + i * step), exponent);
+    }
+    for (; i < end; i += kLanes) {
+      counts += has_all_of(load_bits<Elements>(row.at + i * step, {lanes_of(end - i), step}), exponent);
+    }
+    if (is_zero(counts)) continue;  // as it is nearly always, and lanes are slow to add up
+    for (std::uint64_t lane = 0; lane < kLanes; ++lane) found += counts[lane];
+  }
+  return found;
+}
+
+inline constexpr std::array<CountRow, kDTypes.size()> kNonFiniteCounters{count_non_finite<DType::f32, std::uint32_t>,
+                                                                         count_non_finite<DType::f16, std::uint16_t>,
+                                                                         count_non_finite<DType::bf16, std::uint16_t>};
+
 }  // namespace rota::codec::ROTA_ISA

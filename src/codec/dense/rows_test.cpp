@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -50,6 +51,39 @@ TEST(DenseRows, GiveTheBitsOfTheDefinitionForEveryUpperHalf) {
         ASSERT_EQ(found[i], test::convert_bits(patterns[i], DType::f32, to))
             << std::hex << patterns[i] << ", " << core::name_of(isa);
       }
+    }
+  }
+}
+
+TEST(DenseRows, CountWhatIsNotFiniteAtEveryLengthWithEveryInstructionSet) {
+  std::mt19937_64 random(6);
+  for (const DTypeInfo& type : kDTypes) {
+    for (const core::Isa isa : core::kIsas) {
+      if (!core::runs_here(isa)) continue;
+      const CountRow count_row = non_finite_counter(type.dtype, isa);
+      for (std::uint64_t i = 0; i < std::uint64_t{70} * 2; ++i) {
+        const std::uint64_t count = i / 2;
+        const std::uint64_t stride = i % 2 == 0 ? 1 : 3;
+        const auto row = test::random_elements(random, type.dtype, count * stride);
+        std::uint64_t wanted = 0;
+        for (std::uint64_t k = 0; k < count; ++k) {
+          const double value = test::value_of(test::load_bits(row, type.dtype, k * stride), type.dtype);
+          if (!std::isfinite(value)) ++wanted;
+        }
+        ASSERT_EQ(count_row({row.data(), stride}, count), wanted)
+            << type.name << ", " << count << " elements, " << core::name_of(isa);
+      }
+    }
+  }
+}
+
+TEST(DenseRows, CountMoreThanALaneCanHold) {
+  constexpr std::uint64_t kCount = (std::uint64_t{1} << 21) + 5;
+  for (const DTypeInfo& type : kDTypes) {
+    const std::vector<std::byte> row(kCount * type.bytes, std::byte{0xff});
+    for (const core::Isa isa : core::kIsas) {
+      if (!core::runs_here(isa)) continue;
+      EXPECT_EQ(non_finite_counter(type.dtype, isa)({row.data()}, kCount), kCount) << core::name_of(isa);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include "codec/dense/dense.glsl"
 #include "codec/turbo/arithmetic.shared.h"
 #include "ops/seal/seal.params.h"
+#include "runtime/counter.glsl"
 
 layout(constant_id = 0) const uint kDense = kF16;
 
@@ -119,7 +120,7 @@ uint gather_magnitudes(Head head, uint token) {
   Limbs any = Limbs(0, 0), own = Limbs(0, 0), growth = Limbs(0, 0);
   for (uint dim = lane(); dim < p.layout_.dim; dim += kGroupSize) {
     const uint half_bits = load_half(head, token, dim);
-    if ((half_bits & 0x7c00u) == 0x7c00u) not_finite++;
+    if (!is_finite_element(half_bits, kF16)) not_finite++;
     const Limbs x = magnitude_of(fixed_from_half(half_bits));
     const Limbs d = magnitude_of(centred(half_bits, dim, p.layout_.has_mean != 0u));
     own = Limbs(own.upper | x.upper, own.lower | x.lower);
@@ -352,10 +353,7 @@ void seal_slice(Head head) {
       sealed_words[head.sealed + (scales_offset(p.layout_) + 2u * token) / 4u] = scales;
     }
   }
-  if (not_finite != 0u) {
-    const uint before = atomicAdd(counted[p.counter], not_finite);
-    if (before + not_finite < before) atomicAdd(counted[p.counter + 1u], 1u);
-  }
+  ADD_TO_COUNTER(counted, p.counter, not_finite);
 }
 
 void main() {

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -10,6 +9,7 @@
 #include "codec/turbo/pack.h"
 #include "ops/seal/page_places.h"
 #include "ops/seal/seal.h"
+#include "runtime/counter.h"
 
 namespace rota::ops {
 namespace {
@@ -37,7 +37,6 @@ struct SealRows {
   using SealTokens = void (*)(const SealCall&, const std::byte* const* rows, std::uint64_t count, TokenScratch*,
                               std::uint8_t* codes, std::uint32_t* scales) noexcept;
 
-  bool (*all_finite)(const std::byte* row, std::uint64_t dim) noexcept;
   void (*add_row)(const std::byte* row, std::uint64_t dim, double* sums) noexcept;
   std::array<SealTokens, 6> seal_tokens;  // of 2, 3, 4, 5, 6 and 8 bits
 };
@@ -78,6 +77,7 @@ class PageSealer {
         places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[2])},
         call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3]), negated_, mean_},
         to_half_(codec::row_converter(dtype_, DType::f16, isa)),
+        count_non_finite_(codec::non_finite_counter(DType::f16, isa)),
         rows_(kSealRowsByIsa[static_cast<std::size_t>(isa)]),
         seal_tokens_(rows_.seal_tokens[p_.layout_.bits - (p_.layout_.bits == kUniformBits ? 3 : 2)]) {
     fill_negated(call_.table, p_.layout_.dim, negated_);
@@ -132,14 +132,15 @@ class PageSealer {
       to_half_({row, p_.dense.dim}, {copy}, dim);
       row = copy;
     }
-    if (rows_.all_finite(row, dim)) return row;
+    const std::uint64_t found = count_non_finite_({row}, dim);
+    if (found == 0) return row;
+    non_finite += found;
     std::memmove(copy, row, dim * sizeof(std::uint16_t));
     for (std::uint64_t i = 0; i < dim; ++i) {
       std::uint16_t& half = scratch[i];
       const unsigned magnitude = half & 0x7fffU;
       if (magnitude < 0x7c00) continue;
       half = static_cast<std::uint16_t>(magnitude == 0x7c00 ? (half & 0x8000U) | 0x7bffU : 0);
-      ++non_finite;
     }
     return copy;
   }
@@ -168,6 +169,7 @@ class PageSealer {
   const PagePlaces places_;
   const SealCall call_;
   const codec::ConvertRow to_half_;
+  const codec::CountRow count_non_finite_;
   const SealRows& rows_;
   const SealRows::SealTokens seal_tokens_;
   std::uint64_t first_ = 0;  // element of the page
@@ -187,10 +189,8 @@ void seal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
     sealer.seal(row, std::min(row + 1, call.last_row - 1));
   }
-  if (sealer.non_finite() == 0) return;
-  auto* const counter =
-      reinterpret_cast<std::uint64_t*>(call.bound[4] + std::size_t{4} * call.params_as<SealParams>().counter);
-  std::atomic_ref(*counter).fetch_add(sealer.non_finite(), std::memory_order_relaxed);
+  const std::size_t counter = call.params_as<SealParams>().counter;
+  runtime::add_to_counter(call.bound[4] + sizeof(uint) * counter, sealer.non_finite());
 }
 
 void seal_cpu(const runtime::CpuCall& call) noexcept { seal_cpu(call, core::best_isa()); }

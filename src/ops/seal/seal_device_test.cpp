@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/extent.h"
+#include "harness/counter.h"
 #include "harness/elements.h"
 #include "harness/guarded.h"
 #include "harness/on_device.h"
@@ -17,7 +18,9 @@
 namespace rota::ops {
 namespace {
 
+using test::new_counter;
 using test::PageKind;
+using test::read_counter;
 
 constexpr std::array kWidths{2U, 3U, 4U, 5U, 6U, 8U};
 
@@ -28,18 +31,6 @@ std::vector<std::uint32_t> head_sizes() {
     if (codec::rotation_of(dim)) sizes.push_back(dim);
   }
   return sizes;
-}
-
-std::uint64_t read_counter(const Buffer& buffer, std::uint64_t offset_bytes = 0) {
-  std::array<std::byte, 8> bytes{};
-  buffer.read(bytes, offset_bytes).value();
-  return std::bit_cast<std::uint64_t>(bytes);
-}
-
-Buffer new_counter(Device& device, std::uint64_t start = 0) {
-  Buffer counter = device.allocate(8).value();
-  counter.write(std::as_bytes(std::span(&start, 1))).value();
-  return counter;
 }
 
 // Values of whole pages, [page][head][slot][dim] in f16.

@@ -138,19 +138,6 @@ ROTA_LANES_INLINE std::uint32_t or_of(U32s v) noexcept {
   return v[0];
 }
 
-ROTA_LANES bool all_finite(const std::byte* row, std::uint64_t dim) noexcept {
-  U16s any = {};
-  for (std::uint64_t i = 0; i < dim; i += kLanes) {
-    const U16s magnitude = load<U16s>(row + 2 * i) & 0x7fff;
-    any |= (magnitude + 0x400) & 0x8000;  // the exponent's top carries
-  }
-  std::array<std::uint64_t, sizeof(any) / 8> parts;
-  store(any, parts.data());
-  std::uint64_t bits = 0;
-  for (const std::uint64_t part : parts) bits |= part;
-  return bits == 0;
-}
-
 // Exact: multiples of 2^-24 below 2^24.
 ROTA_LANES void add_row(const std::byte* row, std::uint64_t dim, double* sums) noexcept {
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
@@ -486,8 +473,6 @@ ROTA_LANES void seal_tokens(const SealCall& call, const std::byte* const* rows, 
 }
 
 inline constexpr SealRows kSealRows{
-    all_finite,
-    add_row,
-    {seal_tokens<2>, seal_tokens<3>, seal_tokens<4>, seal_tokens<5>, seal_tokens<6>, seal_tokens<8>}};
+    add_row, {seal_tokens<2>, seal_tokens<3>, seal_tokens<4>, seal_tokens<5>, seal_tokens<6>, seal_tokens<8>}};
 
 }  // namespace rota::ops::ROTA_ISA

@@ -3,12 +3,14 @@
 
 #include "codec/dense/dense.glsl"
 #include "ops/store/store.params.h"
+#include "runtime/counter.glsl"
 
 layout(constant_id = 0) const uint kFrom = kF32;
 layout(constant_id = 1) const uint kTo = kF32;
 // Whole words: elements side by side, and every row starts on a word.
 layout(constant_id = 2) const bool kFromWords = true;
 layout(constant_id = 3) const bool kToWords = true;
+layout(constant_id = 4) const bool kCounts = false;
 
 layout(local_size_x = kStoreGroupSize) in;
 
@@ -16,6 +18,7 @@ layout(push_constant) uniform Push { StoreParams p; };
 layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
 layout(set = 0, binding = 1) buffer To { uint to_words[]; };
 layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
+layout(set = 0, binding = 3) buffer Counted { uint counted[]; };
 
 void store_pair(uint row, uint d, uint first, uint second, bool both) {
   const uint index = row + d * low(p.to.dim);
@@ -35,6 +38,7 @@ void main() {
   const uint row_pairs = (p.dim + 1u) / 2u;
   const uint pairs = low(p.tokens) * p.heads * row_pairs;
   const uint stride = gl_NumWorkGroups.x * kStoreGroupSize;
+  uint not_finite = 0u;
   for (uint i = gl_GlobalInvocationID.x; i < pairs; i += stride) {
     const uint d = (i % row_pairs) * 2u;
     const uint head = (i / row_pairs) % p.heads;
@@ -54,6 +58,10 @@ void main() {
       first = LOAD_ELEMENT(from_words, kFrom, from_row + d * low(p.from.dim));
       if (both) second = LOAD_ELEMENT(from_words, kFrom, from_row + (d + 1u) * low(p.from.dim));
     }
-    store_pair(to_row, d, convert_element(first, kFrom, kTo), convert_element(second, kFrom, kTo), both);
+    first = convert_element(first, kFrom, kTo);
+    second = convert_element(second, kFrom, kTo);
+    store_pair(to_row, d, first, second, both);
+    if (kCounts) not_finite += uint(!is_finite_element(first, kTo)) + uint(both && !is_finite_element(second, kTo));
   }
+  if (kCounts) ADD_TO_COUNTER(counted, p.counter, not_finite);
 }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kOp = "store";
 
-constexpr std::array kBindings{Access::read, Access::write, Access::read};
+constexpr std::array kBindings{Access::read, Access::write, Access::read, Access::write};
 constexpr runtime::Kernel kStore{.name = kOp, .code = kernels::store::kCode, .bindings = kBindings, .cpu = store_cpu};
 
 core::Argument from_name(std::size_t index, std::string_view field = {}) { return {"pairs", index, "from", field}; }
@@ -53,6 +53,24 @@ Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const r
       runtime::check_apart(kOp, {from_name(index), pair.from.buffer, *from}, {to_name(index), pair.to.buffer, *to});
   if (!apart) return apart.error();
   return StorePlan::Pair{*from, *to};
+}
+
+Status check_counter(const Store& call, const runtime::Target& target, StorePlan& plan) {
+  if (!call.non_finite) return {};
+  const core::Refusal of_counter{kOp, {"non_finite"}};
+  auto counter = runtime::check_view(target, of_counter, *call.non_finite);
+  if (!counter) return counter.error();
+  const runtime::Bound counted{of_counter.argument, call.non_finite->buffer, *counter};
+  for (std::size_t index = 0; index < call.pairs.size(); ++index) {
+    const auto& [from, to] = call.pairs[index];
+    const StorePlan::Pair& bound = plan.pairs[index];
+    const Status apart =
+        core::first_error({runtime::check_apart(kOp, counted, {from_name(index), from.buffer, bound.from}),
+                           runtime::check_apart(kOp, counted, {to_name(index), to.buffer, bound.to})});
+    if (!apart) return apart;
+  }
+  plan.counter = *counter;
+  return {};
 }
 
 // What the targets of a call have in common.
@@ -167,6 +185,7 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
     if (!checked) return checked.error();
     plan.pairs.push_back(*checked);
   }
+  if (Status status = check_counter(call, target, plan); !status) return status.error();
 
   const StorePair& first = call.pairs.front();
   std::uint64_t left = first.from.shape.tokens;
@@ -190,19 +209,21 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
   return plan;
 }
 
-StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens) {
+StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens,
+                         const std::optional<runtime::Bindable>& counter) {
   const auto& [from, to] = pair;
   const StoreParams params{.from = runtime::strides_of(from, bound.from),
                            .to = runtime::strides_of(to, bound.to),
                            .tokens = tokens,
                            .heads = static_cast<uint>(to.shape.heads),
-                           .dim = static_cast<uint>(to.shape.dim)};
+                           .dim = static_cast<uint>(to.shape.dim),
+                           .counter = counter ? static_cast<uint>(counter->first_element / sizeof(uint)) : 0};
   const bool from_words = runtime::in_whole_words(from.dtype, params.from);
   const bool to_words = runtime::in_whole_words(to.dtype, params.to);
   const std::uint64_t rows = tokens * params.heads;
   const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
   return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,
-                        to_words ? 1U : 0U},
+                        to_words ? 1U : 0U, counter ? 1U : 0U},
           .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
                    .rows = rows,
                    .row_bytes = to.shape.dim * (info(from.dtype).bytes + info(to.dtype).bytes)},
@@ -225,9 +246,13 @@ void store(Encoder& encoder, const Store& call) {
       const StorePair& pair = call.pairs[index];
       if (!ops::has_elements(pair)) continue;
       const ops::StorePlan::Pair& bound = plan->pairs[index];
-      const ops::StoreLaunch launch = ops::choose_store(pair, bound, plan->tokens());
+      const ops::StoreLaunch launch = ops::choose_store(pair, bound, plan->tokens(), plan->counter);
+      // Where nothing is counted the target stands in: it is written anyway, so that no hazard is added.
+      const bool counts = call.non_finite && plan->counter;
       recorder.dispatch({ops::kStore, launch.constants, launch.work}, launch.params,
-                        {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), *slots});
+                        {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), *slots,
+                         counts ? runtime::bind(call.non_finite->buffer, *plan->counter)
+                                : runtime::bind_untouched(pair.to.buffer, bound.to)});
     }
     return {};
   });

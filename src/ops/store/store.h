@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,8 +18,9 @@ struct StorePlan {
   struct Pair {
     runtime::Bindable from, to;
   };
-  std::vector<Pair> pairs;           // one per pair of the call
-  std::vector<std::uint32_t> slots;  // kPlanWords for each token that stays
+  std::vector<Pair> pairs;                   // one per pair of the call
+  std::optional<runtime::Bindable> counter;  // where the call has one
+  std::vector<std::uint32_t> slots;          // kPlanWords for each token that stays
 
   std::uint64_t tokens() const noexcept { return slots.size() / kPlanWords; }
 };
@@ -33,7 +35,8 @@ struct StoreLaunch {
 };
 
 // The launch for one pair of a checked call. Precondition: there is something to copy.
-StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens);
+StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens,
+                         const std::optional<runtime::Bindable>& counter);
 
 void store_cpu(const runtime::CpuCall& call) noexcept;
 

@@ -16,6 +16,7 @@ struct StoreParams {
   Wide tokens;
   uint heads;
   uint dim;
+  uint counter;  // in words
 };
 
 ROTA_PARAMS_END

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "harness/counter.h"
 #include "harness/on_device.h"
 #include "ops/store/store_reference.h"
 #include "runtime/recorder.h"
@@ -13,17 +14,21 @@ namespace {
 
 class StoreOnDevice : public OnDevice {
  protected:
-  // Stores, and holds the result against the definition.
+  // Stores without and with a counter, and holds the result against the definition.
   void expect_stored(PairUnderTest& pair, const std::vector<Sequence>& sequences) {
+    const std::uint64_t non_finite = pair.store_by_definition(sequences);
     ASSERT_OK(run_store(device, {pair.view}, runs_of(sequences)));
-    pair.store_by_definition(sequences);
     pair.expect_as_defined();
+    const Buffer counter = new_counter(device);
+    ASSERT_OK(run_store(device, {pair.view}, runs_of(sequences), Counter{counter}));
+    pair.expect_as_defined();
+    EXPECT_EQ(read_counter(counter), non_finite);
   }
 
   std::mt19937_64 random{20261115};
 };
 
-TEST_F(StoreOnDevice, ConvertsEveryPatternAsTheFormatsDefine) {
+TEST_F(StoreOnDevice, ConvertsAndCountsEveryPatternAsTheFormatsDefine) {
   for (const DTypeInfo& from : kDTypes) {
     const auto patterns = telling_patterns(from.dtype);
     std::vector<std::byte> source(patterns.size() * from.bytes);
@@ -36,19 +41,86 @@ TEST_F(StoreOnDevice, ConvertsEveryPatternAsTheFormatsDefine) {
       const StorePair pair{
           View::token_major(from_buffer, from.dtype, shape),
           SlotView::token_major(to_buffer, to.dtype, {.page_slots = shape.tokens, .heads = 1, .dim = 64})};
-      ASSERT_OK(run_store(device, {pair}, {{.tokens = shape.tokens, .position = 0, .capacity = shape.tokens}}));
+      const Buffer counter = new_counter(device);
+      ASSERT_OK(run_store(device, {pair}, {{.tokens = shape.tokens, .position = 0, .capacity = shape.tokens}},
+                          Counter{counter}));
       std::vector<std::byte> stored(patterns.size() * to.bytes);
       ASSERT_OK(to_buffer.read(stored));
       std::size_t wrong = 0;
+      std::uint64_t non_finite = 0;
       for (std::size_t i = 0; i < patterns.size(); ++i) {
         const std::uint32_t wanted = convert_bits(patterns[i], from.dtype, to.dtype);
+        if (!std::isfinite(value_of(wanted, to.dtype))) ++non_finite;
         if (load_bits(stored, to.dtype, i) != wanted && wrong++ < 5) {
           ADD_FAILURE() << std::hex << patterns[i] << " from " << from.name << " to " << to.name << " is "
                         << load_bits(stored, to.dtype, i) << ", wanted " << wanted;
         }
       }
       EXPECT_EQ(wrong, 0U);
+      EXPECT_EQ(read_counter(counter), non_finite) << from.name << " to " << to.name;
     }
+  }
+}
+
+TEST_F(StoreOnDevice, CountsAddUpOverPairsAndCallsAndCarryBeyond32Bits) {
+  constexpr std::uint64_t kStart = 0xffff'ffff;
+  constexpr std::uint64_t kPlace = 24;
+  const std::vector<Sequence> sequences{{.tokens = 5, .position = 6, .capacity = 8}};
+  Buffer counter = device.allocate(kPlace + 16).value();
+  ASSERT_OK(counter.write(std::vector<std::byte>(counter.size_bytes())));
+  ASSERT_OK(counter.write(std::as_bytes(std::span(&kStart, 1)), kPlace));
+  std::vector<PairUnderTest> pairs;
+  for (const DType to : {DType::f16, DType::bf16}) {
+    pairs.push_back(
+        make_pair(device, random, {.to = to, .tokens = 5, .pool = {.page_slots = 8, .heads = 3, .dim = 13}}));
+  }
+  const std::vector<StorePair> views{pairs[0].view, pairs[1].view};
+  const std::vector<TokenRun> runs = runs_of(sequences);
+  Encoder encoder = device.encoder();
+  store(encoder, {.pairs = views, .sequences = runs, .non_finite = {{counter, kPlace}}});
+  store(encoder, {.pairs = {views.data(), 1}, .sequences = runs, .non_finite = {{counter, kPlace}}});
+  ASSERT_OK(std::move(encoder).submit().value().wait());
+  const std::uint64_t first = pairs[0].store_by_definition(sequences);
+  const std::uint64_t second = pairs[1].store_by_definition(sequences);
+  EXPECT_GT(first, second) << "f16 cannot hold what bf16 can";
+  EXPECT_EQ(read_counter(counter, kPlace), kStart + 2 * first + second);
+  EXPECT_EQ(read_counter(counter, kPlace - 8), 0U);
+  EXPECT_EQ(read_counter(counter, kPlace + 8), 0U);
+  for (const PairUnderTest& pair : pairs) pair.expect_as_defined();
+}
+
+TEST_F(StoreOnDevice, CountsOnlyTokensThatARingKeeps) {
+  constexpr std::uint64_t kRow = 2 * 6;
+  for (const std::uint64_t tokens : {8U, 9U, 23U}) {
+    std::vector<float> values(tokens * kRow, 1e30F);
+    std::fill(values.end() - 3 * kRow, values.end(), 1.0F);
+    Buffer source = device.allocate(values.size() * 4).value();
+    ASSERT_OK(source.write(std::as_bytes(std::span(values))));
+    const Buffer cache = device.allocate(8 * kRow * 2).value();
+    const Buffer counter = new_counter(device);
+    const StorePair pair{View::token_major(source, DType::f32, {.tokens = tokens, .heads = 2, .dim = 6}),
+                         SlotView::head_major(cache, DType::f16, {.page_slots = 8, .heads = 2, .dim = 6})};
+    ASSERT_OK(run_store(device, {pair}, {{.tokens = tokens, .position = 5, .capacity = 8}}, Counter{counter}));
+    EXPECT_EQ(read_counter(counter), 5 * kRow) << tokens << " tokens, of which 8 stay and 3 are finite";
+  }
+}
+
+TEST_F(StoreOnDevice, WithoutACounterPairsDoNotWaitForEachOther) {
+  auto keys = make_pair(device, random, {.tokens = 5, .pool = {.page_slots = 8, .heads = 2, .dim = 6}});
+  auto values = make_pair(device, random, {.tokens = 5, .pool = {.page_slots = 8, .heads = 2, .dim = 6}});
+  const std::vector<StorePair> pairs{keys.view, values.view};
+  const TokenRun run{.tokens = 5, .position = 0, .capacity = 8};
+  const Buffer counter = new_counter(device);
+  for (const bool counts : {false, true}) {
+    Encoder encoder = device.encoder();
+    store(encoder, {.pairs = pairs,
+                    .sequences = {&run, 1},
+                    .non_finite = counts ? std::optional(Counter{counter}) : std::nullopt});
+    const auto commands = encoder.recorder()->commands();
+    ASSERT_EQ(commands.size(), 2U);
+    EXPECT_FALSE(commands[0].barrier_before);
+    EXPECT_EQ(commands[1].barrier_before, counts);
+    ASSERT_OK(std::move(encoder).submit().value().wait());
   }
 }
 
@@ -113,10 +185,14 @@ TEST_F(StoreOnDevice, AgreesWithTheDefinitionForAnyLayoutPagingAndRing) {
     to.head_stride = to_strides[2];
     to.page_stride = to_strides[3];
 
-    const Status stored = run_store(device, {pair.view}, runs_of(sequences));
+    const Buffer counter = new_counter(device);
+    const bool counts = *rc::gen::arbitrary<bool>();
+    const Status stored =
+        run_store(device, {pair.view}, runs_of(sequences), counts ? std::optional(Counter{counter}) : std::nullopt);
     if (!stored) RC_FAIL(stored.error().message);
-    pair.store_by_definition(sequences);
+    const std::uint64_t non_finite = pair.store_by_definition(sequences);
     RC_ASSERT(pair.is_as_defined());
+    RC_ASSERT(read_counter(counter) == (counts ? non_finite : 0));
   }));
 }
 

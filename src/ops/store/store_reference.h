@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -55,11 +57,14 @@ class PairUnderTest {
   // Strides and shapes are the caller's to set.
   StorePair view;
 
-  void store_by_definition(const std::vector<Sequence>& sequences) {
+  // Returns how many of the elements that stay are infinite or NaN.
+  std::uint64_t store_by_definition(const std::vector<Sequence>& sequences) {
     const auto& [from, to] = view;
     std::uint64_t token = 0;
+    std::uint64_t non_finite = 0;
     for (const Sequence& sequence : sequences) {
       for (std::uint64_t i = 0; i < sequence.tokens; ++i, ++token) {
+        const bool stays = sequence.tokens - i <= sequence.capacity;
         const std::uint64_t slot = (sequence.position + i) % sequence.capacity;
         const std::uint64_t page = sequence.table.empty() ? 0 : sequence.table[slot / to.shape.page_slots];
         for (std::uint64_t h = 0; h < from.shape.heads; ++h) {
@@ -69,12 +74,14 @@ class PairUnderTest {
             const std::uint64_t target = to.offset - to_.offset + page * to.page_stride +
                                          slot % to.shape.page_slots * to.slot_stride + h * to.head_stride +
                                          d * to.dim_stride;
-            save_bits(wanted_, to.dtype, target,
-                      convert_bits(load_bits(source_, from.dtype, source), from.dtype, to.dtype));
+            const std::uint32_t bits = convert_bits(load_bits(source_, from.dtype, source), from.dtype, to.dtype);
+            save_bits(wanted_, to.dtype, target, bits);
+            if (stays && !std::isfinite(value_of(bits, to.dtype))) ++non_finite;
           }
         }
       }
     }
+    return non_finite;
   }
 
   void expect_as_defined() const {
@@ -118,8 +125,10 @@ inline PairUnderTest make_pair(Device& device, std::mt19937_64& random, const Pl
   return pair;
 }
 
-inline Status run_store(Device& device, const std::vector<StorePair>& pairs, const std::vector<TokenRun>& runs) {
-  return run_on(device, [&](Encoder& encoder) { store(encoder, {.pairs = pairs, .sequences = runs}); });
+inline Status run_store(Device& device, const std::vector<StorePair>& pairs, const std::vector<TokenRun>& runs,
+                        const std::optional<Counter>& non_finite = {}) {
+  return run_on(
+      device, [&](Encoder& encoder) { store(encoder, {.pairs = pairs, .sequences = runs, .non_finite = non_finite}); });
 }
 
 }  // namespace rota::test

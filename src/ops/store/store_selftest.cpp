@@ -2,6 +2,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "codec/dense/rows.h"
@@ -35,8 +37,14 @@ std::vector<std::byte> pattern(DType dtype, std::size_t elements) {
   return made;
 }
 
+struct Stored {
+  std::vector<std::byte> pool;
+  std::uint64_t non_finite;
+  friend bool operator==(const Stored&, const Stored&) = default;
+};
+
 // The definition, for the reference device: position p in slot p mod capacity, newest last.
-std::vector<std::byte> by_definition(DType from, DType to) {
+Stored by_definition(DType from, DType to) {
   const std::uint64_t row = kPool.heads * kPool.dim;
   const auto source = pattern(from, kTokens * row);
   std::vector<std::byte> pool(kPool.pages * kPool.page_slots * row * info(to).bytes, kUntouched);
@@ -50,11 +58,14 @@ std::vector<std::byte> by_definition(DType from, DType to) {
     codec::row_converter(from, to, core::Isa::baseline)({source.data() + i * info(from).bytes},
                                                         {pool.data() + place * info(to).bytes}, 1);
   }
-  return pool;
+  // Untouched elements are finite.
+  const std::uint64_t non_finite =
+      codec::non_finite_counter(to, core::Isa::baseline)({pool.data()}, pool.size() / info(to).bytes);
+  return {std::move(pool), non_finite};
 }
 
 // What a paged ring holds after one store; slots that nobody writes keep their first value.
-Result<std::vector<std::byte>> stored(Device& device, DType from, DType to) {
+Result<Stored> stored(Device& device, DType from, DType to) {
   const std::uint64_t row = kPool.heads * kPool.dim;
   const auto source_bytes = pattern(from, kTokens * row);
   std::vector<std::byte> pool_bytes(kPool.pages * kPool.page_slots * row * info(to).bytes, kUntouched);
@@ -63,17 +74,24 @@ Result<std::vector<std::byte>> stored(Device& device, DType from, DType to) {
   if (!source) return source.error();
   auto pool = device.allocate(pool_bytes.size());
   if (!pool) return pool.error();
+  std::uint64_t non_finite = 0;
+  const auto count_bytes = std::as_writable_bytes(std::span(&non_finite, 1));
+  auto counter = device.allocate(count_bytes.size());
+  if (!counter) return counter.error();
   if (Status status = source->write(source_bytes); !status) return status.error();
   if (Status status = pool->write(pool_bytes); !status) return status.error();
+  if (Status status = counter->write(count_bytes); !status) return status.error();
 
   const StorePair pair{
       .from = View::token_major(*source, from, {.tokens = kTokens, .heads = kPool.heads, .dim = kPool.dim}),
       .to = SlotView::head_major(*pool, to, kPool)};
-  const Status done = runtime::run_on(
-      device, [&](Encoder& encoder) { store(encoder, {.pairs = {&pair, 1}, .sequences = {&kRun, 1}}); });
+  const Status done = runtime::run_on(device, [&](Encoder& encoder) {
+    store(encoder, {.pairs = {&pair, 1}, .sequences = {&kRun, 1}, .non_finite = Counter{*counter}});
+  });
   if (!done) return done.error();
   if (Status status = pool->read(pool_bytes); !status) return status.error();
-  return pool_bytes;
+  if (Status status = counter->read(count_bytes); !status) return status.error();
+  return Stored{std::move(pool_bytes), non_finite};
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
 struct Call {
   explicit Call(Device& device)
       : source(device.allocate(7 * 2 * 6 * 4).value()),
-        pool(device.allocate(std::uint64_t{3} * 4 * 2 * 6 * 2).value()) {
+        pool(device.allocate(std::uint64_t{3} * 4 * 2 * 6 * 2).value()),
+        counter(device.allocate(24).value()) {
     pairs.push_back({View::token_major(source, DType::f32, {.tokens = 7, .heads = 2, .dim = 6}),
                      SlotView::head_major(pool, DType::f16, {.pages = 3, .page_slots = 4, .heads = 2, .dim = 6})});
     sequences.push_back({.tokens = 3, .position = 2, .capacity = 4, .table = first_table});
@@ -33,16 +34,17 @@ struct Call {
   StorePair& pair() { return pairs.front(); }
   void set_run(std::size_t index, TokenRun run) { sequences[index] = run; }
 
-  Buffer source, pool;
+  Buffer source, pool, counter;
   std::vector<std::uint32_t> first_table{1}, second_table{2, 0};
   std::vector<StorePair> pairs;
   std::vector<TokenRun> sequences;
+  std::optional<Counter> non_finite = {};
 };
 
 class StoreCheck : public ::testing::Test {
  protected:
   Result<StorePlan> check(const Call& call) const {
-    return check_store({.pairs = call.pairs, .sequences = call.sequences}, target);
+    return check_store({.pairs = call.pairs, .sequences = call.sequences, .non_finite = call.non_finite}, target);
   }
 
   void expect_refused(const std::function<void(Call&)>& spoil, std::initializer_list<std::string_view> texts) {
@@ -150,6 +152,55 @@ TEST_F(StoreCheck, RefusesASourceInsideItsTarget) {
   test::expect_error(
       check(call), Errc::invalid_argument,
       {"pairs[0].from is in bytes 0 to 336 of one buffer with pairs[0].to", "bytes outside of its 332 to 624"});
+}
+
+TEST_F(StoreCheck, TakesACounterOrNone) {
+  Call call(device);
+  EXPECT_FALSE(check(call)->counter);
+  call.non_finite = {call.counter, 16};
+  const auto plan = check(call);
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->counter);
+  EXPECT_EQ(plan->counter->first_element, 16U);
+}
+
+TEST_F(StoreCheck, RefusesCountersThatAreNotThere) {
+  expect_refused([](Call& c) { c.non_finite = Counter{}; }, {"store: non_finite is a view of no buffer"});
+  expect_refused([](Call& c) { c.non_finite = {c.counter, 24}; }, {"non_finite is a view that ends at byte 32"});
+  expect_refused([](Call& c) { c.non_finite = {c.counter, 12}; }, {"non_finite is at byte 12; wanted a multiple of 8"});
+  expect_refused([](Call& c) { c.non_finite = {c.counter, kMax - 7}; }, {"non_finite", "2^64"});
+  Device other = Device::open({.device = "cpu", .threads = 1}).value();
+  const Call foreign(other);
+  expect_refused([&](Call& c) { c.non_finite = {foreign.counter}; }, {"non_finite is in a buffer of another device"});
+}
+
+TEST_F(StoreCheck, RefusesACounterInsideAnySourceOrTarget) {
+  expect_refused([](Call& c) { c.non_finite = {c.source, 328}; },
+                 {"non_finite is in bytes 328 to 336 of one buffer with pairs[0].from", "outside of its 0 to 336"});
+  expect_refused([](Call& c) { c.non_finite = {c.pool, 8}; },
+                 {"non_finite is in bytes 8 to 16 of one buffer with pairs[0].to", "outside of its 0 to 288"});
+  const Call second(device);
+  const auto add_second_pair = [&](Call& c) { c.pairs.push_back(second.pairs.front()); };
+  expect_refused(
+      [&](Call& c) {
+        add_second_pair(c);
+        c.non_finite = {second.source, 8};
+      },
+      {"non_finite is in bytes 8 to 16 of one buffer with pairs[1].from"});
+  expect_refused(
+      [&](Call& c) {
+        add_second_pair(c);
+        c.non_finite = {second.pool, 280};
+      },
+      {"non_finite is in bytes 280 to 288 of one buffer with pairs[1].to"});
+}
+
+TEST_F(StoreCheck, ACounterMayLieBehindASource) {
+  Call call(device);
+  const Buffer both = device.allocate(336 + 8).value();
+  call.pair().from.buffer = both;
+  call.non_finite = {both, 336};
+  EXPECT_OK(check(call));
 }
 
 TEST_F(StoreCheck, RefusesSequencesThatDoNotAddUp) {
@@ -274,7 +325,7 @@ TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
   constexpr std::uint64_t kBytes = (kFar + 64) * 4;
   const test::Reserved from(kBytes);
   const test::Reserved to(kBytes);
-  const float value = 1.5F;
+  const float value = 1e30F;
   std::memcpy(from.data() + kFar * 4, &value, sizeof(value));
   std::array<std::uint32_t, 2 * kPlanWords> plan{0, 0, 0, 1, 1, 0};
   const StoreParams params{.from = {.offset = 0, .token = kFar, .head = 0, .dim = 0},
@@ -282,15 +333,18 @@ TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
                            .tokens = 2,
                            .heads = 1,
                            .dim = 1};
-  const std::array<std::uint32_t, 2> constants{kF32, kF16};
+  std::uint64_t counted = 0;
+  const std::array<std::uint32_t, 5> constants{kF32, kF16, 1, 1, 1};
   store_cpu({.constants = constants,
              .params = &params,
-             .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(plan.data())},
+             .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(plan.data()),
+                       reinterpret_cast<std::byte*>(&counted)},
              .first_row = 0,
              .last_row = 2});
   std::uint16_t stored = 0;
   std::memcpy(&stored, to.data() + kFar * 2, sizeof(stored));
-  EXPECT_EQ(stored, f16_from_f32(1.5F));
+  EXPECT_EQ(stored, f16_from_f32(value));
+  EXPECT_EQ(counted, 1U);
 }
 
 TEST(TokenRun, CannotLeaveOutWhatHasNoDefault) {
@@ -303,7 +357,7 @@ TEST(TokenRun, CannotLeaveOutWhatHasNoDefault) {
 // The launch, for devices that need not be here.
 
 StoreLaunch launch_for(const StorePair& pair, std::uint64_t from_first, std::uint64_t to_first, std::uint64_t tokens) {
-  return choose_store(pair, {{{}, {}, from_first}, {{}, {}, to_first}}, tokens);
+  return choose_store(pair, {{{}, {}, from_first}, {{}, {}, to_first}}, tokens, {});
 }
 
 constexpr std::uint32_t kWordsOfSource = 2;
@@ -312,15 +366,24 @@ constexpr std::uint32_t kWordsOfTarget = 3;
 TEST(StoreLaunch, MovesWholeWordsWhereRowsStartOnThem) {
   StorePair pair{View::token_major({}, DType::f16, {.tokens = 4, .heads = 2, .dim = 6}),
                  SlotView::head_major({}, DType::bf16, {.page_slots = 8, .heads = 2, .dim = 6})};
-  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants, (runtime::Constants{1, 2, 1, 1}));
-  EXPECT_EQ(launch_for(pair, 1, 0, 4).constants, (runtime::Constants{1, 2, 0, 1}));
-  EXPECT_EQ(launch_for(pair, 0, 1, 4).constants, (runtime::Constants{1, 2, 1, 0}));
+  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants, (runtime::Constants{1, 2, 1, 1, 0}));
+  EXPECT_EQ(launch_for(pair, 1, 0, 4).constants, (runtime::Constants{1, 2, 0, 1, 0}));
+  EXPECT_EQ(launch_for(pair, 0, 1, 4).constants, (runtime::Constants{1, 2, 1, 0, 0}));
   pair.to.slot_stride = 7;
   EXPECT_EQ(launch_for(pair, 0, 0, 4).constants.values[kWordsOfTarget], 0U);
   pair.from.dim_stride = 2;
   EXPECT_EQ(launch_for(pair, 0, 0, 4).constants.values[kWordsOfSource], 0U);
   pair.from.dtype = DType::f32;
   EXPECT_EQ(launch_for(pair, 1, 0, 4).constants.values[kWordsOfSource], 1U) << "an f32 is a word wherever it lies";
+}
+
+TEST(StoreLaunch, CountsOnlyWhereACounterIsGiven) {
+  const StorePair pair{View::token_major({}, DType::f16, {.tokens = 4, .heads = 2, .dim = 6}),
+                       SlotView::head_major({}, DType::bf16, {.page_slots = 8, .heads = 2, .dim = 6})};
+  const StorePlan::Pair bound{{{}, {}, 0}, {{}, {}, 0}};
+  const StoreLaunch launch = choose_store(pair, bound, 4, runtime::Bindable{{}, {}, 24});
+  EXPECT_EQ(launch.constants, (runtime::Constants{1, 2, 1, 1, 1}));
+  EXPECT_EQ(launch.params.counter, 6U) << "in words";
 }
 
 TEST(StoreLaunch, StridesThatAreNeverTakenAreZero) {
