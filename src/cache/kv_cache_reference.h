@@ -252,7 +252,7 @@ class Machine {
     const KvCounters counters = cache_.counters();
     EXPECT_EQ(counters.sealed.used + counters.dense.used + counters.sinks.used, 0U) << "pages leak";
     EXPECT_EQ(counters.sealed.shared + counters.dense.shared + counters.sinks.shared, 0U);
-    EXPECT_EQ(cache_.non_finite()->sealed, 0U);
+    EXPECT_EQ(cache_.non_finite()->appended + cache_.non_finite()->sealed, 0U);
   }
 
  private:

@@ -19,7 +19,6 @@ constexpr std::uint64_t kMaxLayers = 65536;
 constexpr std::uint64_t kMaxHeads = 65536;
 constexpr std::uint64_t kMaxDim = 4096;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
-constexpr std::uint64_t kTrackCounterBytes = 2 * sizeof(std::uint64_t);  // appended, sealed
 
 constexpr std::string_view kOp = "KvCacheSpec";
 
@@ -190,7 +189,7 @@ std::vector<Track> tracks_of(const KvCacheSpec& spec) {
 Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
   layout.memory = {.max_tokens = tokens,
                    .groups = std::vector<KvGroupMemory>(spec.groups.size()),
-                   .counter_bytes = layout.tracks.size() * kTrackCounterBytes};
+                   .counter_bytes = layout.tracks.size() * kTrackCounters * sizeof(std::uint64_t)};
   for (Track& track : layout.tracks) {
     auto memory = measure(track, {tokens, spec.max_sequences, spec.max_step_tokens});
     if (!memory) return memory.error();

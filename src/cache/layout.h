@@ -31,6 +31,8 @@ struct PageRule {
   constexpr std::uint64_t pages(std::uint64_t tokens) const noexcept { return (tokens + page - 1) / page; }
 };
 
+inline constexpr std::size_t kTrackCounters = 2;  // of 64 bits
+
 // One side of a group: its keys or its values.
 struct Track {
   std::size_t group = 0;

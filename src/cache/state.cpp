@@ -209,7 +209,7 @@ void State::settle_others(Change& change, const Work& work, std::vector<NewText>
 Status State::record(Encoder& encoder, const Change& change) const {
   Status status = core::guarded([&]() -> Status {
     for (std::size_t track = 0; track < memory_.size(); ++track) {
-      memory_[track].record(encoder, change.moves()[track], counter(track, 1));
+      memory_[track].record(encoder, change.moves()[track], counter(track, CounterOf::seal));
     }
     return encoder.status();
   });
@@ -401,8 +401,8 @@ Status State::settle(Encoder& encoder) {
 
 // ---- values
 
-Counter State::counter(std::size_t track, std::uint64_t index) const {
-  return {counters_, (2 * track + index) * sizeof(std::uint64_t)};
+Counter State::counter(std::size_t track, CounterOf what) const {
+  return {counters_, (kTrackCounters * track + static_cast<std::size_t>(what)) * sizeof(std::uint64_t)};
 }
 
 Status State::check_shape(const core::Argument& argument, const View& view, const Track& track,
@@ -426,7 +426,7 @@ void State::store_side(Encoder& encoder, const Step& step, std::size_t track, co
                     .table = dense,
                     .when_full = WhenFull::refuse});
   }
-  store(encoder, {.pairs = {&pair, 1}, .sequences = runs});
+  store(encoder, {.pairs = {&pair, 1}, .sequences = runs, .non_finite = counter(track, CounterOf::append)});
 }
 
 Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input) {
@@ -542,12 +542,12 @@ KvCounters State::counters() const noexcept {
 }
 
 Result<KvNonFinite> State::non_finite() const {
-  std::vector<std::uint64_t> counts(2 * layout_.tracks.size());
+  std::vector<std::uint64_t> counts(kTrackCounters * layout_.tracks.size());
   if (Status status = counters_.read(std::as_writable_bytes(std::span(counts))); !status) return status.error();
   KvNonFinite sum;
   for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
-    sum.appended += counts[2 * track];
-    sum.sealed += counts[2 * track + 1];
+    sum.appended += counts[kTrackCounters * track + static_cast<std::size_t>(CounterOf::append)];
+    sum.sealed += counts[kTrackCounters * track + static_cast<std::size_t>(CounterOf::seal)];
   }
   return sum;
 }

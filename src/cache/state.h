@@ -20,6 +20,9 @@ namespace rota::cache {
 
 class Work;
 
+// Each track counts on its own, so that keys and values do not take turns.
+enum class CounterOf : std::uint8_t { append, seal };
+
 // What became of one layer's keys and values of a step.
 struct AppendMark {
   const Work* recorded_in = nullptr;  // not submitted yet
@@ -133,7 +136,7 @@ class State : public std::enable_shared_from_this<State> {
   void leave_limbo() noexcept;
   std::uint64_t newest_serial() const noexcept;
 
-  Counter counter(std::size_t track, std::uint64_t index) const;
+  Counter counter(std::size_t track, CounterOf what) const;
   void store_side(Encoder& encoder, const Step& step, std::size_t track, const StorePair& pair) const;
   KvView empty_view(std::size_t layer) const;
 
