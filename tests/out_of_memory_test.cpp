@@ -87,6 +87,79 @@ TEST(OutOfMemory, ComesBackAsAnErrorAtEveryAllocation) {
   EXPECT_GT(failures, 20) << "the limit was never met";
 }
 
+// A cache of one layer with a text of 200 tokens.
+struct CacheUnderTest {
+  CacheUnderTest() : cache(KvCache::create(device, spec()).value()), text(cache.open_sequence().value()) {
+    zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
+    Encoder encoder = device.encoder();
+    extend(encoder, text, 200).value();
+    (void)std::move(encoder).submit();
+  }
+
+  static KvCacheSpec spec() {
+    return {.groups = {{.layers = {0}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .tail = 0}},
+            .max_tokens = 1000,
+            .max_sequences = 2};
+  }
+
+  Status extend(Encoder& encoder, rota::Sequence sequence, std::uint64_t tokens) {
+    auto step = cache.extend(encoder, sequence, tokens);
+    if (!step) return step.error();
+    const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
+    step->append(encoder, 0, x, x);
+    if (auto view = step->view(0); !view) return view.error();
+    return encoder.status();
+  }
+
+  // Every call that changes a cache, in one encoder.
+  Status change() {
+    Encoder encoder = device.encoder();
+    if (Status status = extend(encoder, text, 20); !status) return status;
+    auto child = cache.fork(encoder, text);
+    if (!child) return child.error();
+    if (Status status = cache.truncate(encoder, text, 50); !status) return status;
+    if (Status status = extend(encoder, *child, 100); !status) return status;
+    if (Status status = cache.settle(encoder); !status) return status;
+    if (Status status = cache.close(*child); !status) return status;
+    auto fence = std::move(encoder).submit();
+    return fence ? fence->wait() : Status(fence.error());
+  }
+
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  Buffer zeros = device.allocate(64).value();
+  KvCache cache;
+  rota::Sequence text;
+};
+
+TEST(OutOfMemory, LeavesACacheAsItWas) {
+  long failures = 0;
+  for (long limit = 0;; ++limit) {
+    ASSERT_LT(limit, 100'000) << "no end of allocations";
+    CacheUnderTest use;
+    const KvCounters before = use.cache.counters();
+    const KvPages pages = *use.cache.view({&use.text, 1}, 0)->k.sequences.front();
+    allocations_left = limit;
+    const Status status = use.change();
+    allocations_left = -1;
+    if (status.ok()) {
+      EXPECT_EQ(use.cache.length(use.text).value(), 50U);
+      break;
+    }
+    ++failures;
+    EXPECT_EQ(status.error().code, Errc::out_of_memory) << "at allocation " << limit << ": " << status.error().message;
+    const KvCounters after = use.cache.counters();
+    EXPECT_EQ(use.cache.length(use.text).value(), 200U) << "at allocation " << limit;
+    EXPECT_EQ(*use.cache.view({&use.text, 1}, 0)->k.sequences.front(), pages);
+    EXPECT_EQ(after.dense.used, before.dense.used);
+    EXPECT_EQ(after.sealed.used, before.sealed.used);
+    EXPECT_EQ(after.sequences, 1U);
+    ASSERT_TRUE(use.change().ok()) << "again, with memory";
+    ASSERT_TRUE(use.cache.close(use.text).ok());
+    EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
+  }
+  EXPECT_GT(failures, 100) << "the limit was never met";
+}
+
 TEST(OutOfMemory, OfADeviceNamesTheSize) {
   Device device = Device::open({.device = "cpu"}).value();
   const auto buffer = device.allocate(std::uint64_t{1} << 60);

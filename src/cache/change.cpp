@@ -63,7 +63,9 @@ Result<std::uint32_t> Change::take(std::size_t track, PoolKind kind) {
     return Error{Errc::out_of_pages, fmt::format("KvCache: all {} {} pages of {} are in use", pool.pages(), name(kind),
                                                  tracks_[track].name())};
   }
-  return taken_.emplace_back(PageUse{track, kind, 0}).page = pool.take();  // remembered first: it may throw
+  PageUse& use = taken_.emplace_back(PageUse{track, kind, 0});  // first, since this may throw
+  use.page = pool.take();
+  return use.page;
 }
 
 void Change::give_sinks(std::size_t track, KvPages& pages) {

@@ -1,0 +1,119 @@
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "backend/vulkan/backend.h"
+#include "harness/on_device.h"
+#include "runtime/device_state.h"
+
+// Failures of the driver in the middle of a step, put in by replacing one of its functions.
+
+namespace rota::test {
+namespace {
+
+VkResult VKAPI_PTR no_pipeline(VkDevice, VkPipelineCache, uint32_t, const VkComputePipelineCreateInfo*,
+                               const VkAllocationCallbacks*, VkPipeline* pipelines) {
+  *pipelines = VK_NULL_HANDLE;
+  return VK_ERROR_INVALID_SHADER_NV;
+}
+
+VkResult VKAPI_PTR lost_at_submit(VkQueue, uint32_t, const VkSubmitInfo*, VkFence) { return VK_ERROR_DEVICE_LOST; }
+
+// Lets some allocations pass.
+struct Memory {
+  static inline PFN_vkAllocateMemory original = nullptr;
+  static inline int left = 0;
+
+  static VkResult VKAPI_PTR allocate(VkDevice device, const VkMemoryAllocateInfo* info,
+                                     const VkAllocationCallbacks* callbacks, VkDeviceMemory* memory) {
+    return left-- > 0 ? original(device, info, callbacks, memory) : VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  }
+};
+
+class KvCacheFailures : public OnDevice {
+ protected:
+  VolkDeviceTable& driver() { return dynamic_cast<vulkan::VulkanBackend&>(device.state()->backend()).context()->vk; }
+
+  Status extend(std::uint64_t tokens) {
+    Encoder encoder = device.encoder();
+    auto step = cache->extend(encoder, text, tokens);
+    if (!step) return step.error();
+    const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
+    step->append(encoder, 0, x, x);
+    auto fence = std::move(encoder).submit();
+    return fence ? fence->wait() : Status(fence.error());
+  }
+
+  void expect_unchanged(std::uint64_t length) {
+    EXPECT_EQ(cache->length(text).value(), length);
+    EXPECT_EQ(cache->counters().seals, 0U);
+    EXPECT_EQ(cache->counters().sealed.used, 0U);
+    EXPECT_EQ(cache->counters().dense.used, 2 * ((length + 63) / 64));
+  }
+
+  void open() {
+    cache = KvCache::create(device, spec).value();
+    zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
+    text = cache->open_sequence().value();
+    extend(200).value();
+  }
+
+  const KvCacheSpec spec{
+      .groups = {{.layers = {0}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .page = 64, .tail = 0}},
+      .max_tokens = 70'000,
+      .max_step_tokens = 60'000};
+  std::optional<KvCache> cache;
+  Buffer zeros = device.allocate(64).value();
+  Sequence text;
+};
+
+TEST_F(KvCacheFailures, ADeviceThatIsLostTakesTheStepBackAndStaysLost) {
+  open();
+  const auto original = std::exchange(driver().vkQueueSubmit, lost_at_submit);
+  expect_error(extend(5), Errc::device_lost, {"vkQueueSubmit"});
+  driver().vkQueueSubmit = original;
+  expect_unchanged(200);
+  expect_error(extend(5), Errc::device_lost, {"open it anew"});
+  expect_unchanged(200);
+  expect_error(cache->non_finite(), Errc::device_lost, {"open it anew"});
+  EXPECT_OK(cache->close(text));
+  EXPECT_EQ(cache->counters().dense.used, 0U);
+}
+
+TEST_F(KvCacheFailures, AKernelThatCannotBeBuiltTakesTheStepBackAndMayBeTriedAgain) {
+  open();
+  const auto original = std::exchange(driver().vkCreateComputePipelines, no_pipeline);
+  expect_error(extend(5), Errc::pipeline_failed, {"refuses the kernel"});
+  expect_unchanged(200);
+  driver().vkCreateComputePipelines = original;
+  EXPECT_OK(extend(5));
+  EXPECT_EQ(cache->counters().seals, 6U);
+}
+
+TEST_F(KvCacheFailures, MemoryThatRunsOutWhileACacheIsMadeIsAnError) {
+  Memory::original = std::exchange(driver().vkAllocateMemory, Memory::allocate);
+  int failures = 0;
+  for (;; ++failures) {
+    ASSERT_LT(failures, 100);
+    Memory::left = failures;
+    const auto made = KvCache::create(device, spec);
+    if (made.ok()) break;
+    EXPECT_EQ(made.error().code, Errc::out_of_memory);
+  }
+  driver().vkAllocateMemory = Memory::original;
+  EXPECT_EQ(failures, 7) << "sealed, dense and sinks of keys and of values, and the counters";
+}
+
+TEST_F(KvCacheFailures, MemoryThatRunsOutInAStepTakesItBack) {
+  open();
+  Memory::original = std::exchange(driver().vkAllocateMemory, Memory::allocate);
+  Memory::left = 0;
+  const Status status = extend(60'000);  // whose plan is larger than any upload before
+  driver().vkAllocateMemory = Memory::original;
+  expect_error(status, Errc::out_of_memory, {"VK_ERROR_OUT_OF_DEVICE_MEMORY"});
+  expect_unchanged(200);
+  EXPECT_OK(extend(60'000));
+}
+
+}  // namespace
+}  // namespace rota::test
