@@ -164,10 +164,9 @@ Result<Work*> State::work_in(std::string_view op, Encoder& encoder) {
   if (found != works_.end()) return *found;
   limbo_.reserve(limbo_.size() + works_.size() + 2);
   works_.reserve(works_.size() + 1);
-  auto work = std::make_shared<Work>(shared_from_this(), recorder, last_serial_ + 1);
+  auto work = std::make_shared<Work>(shared_from_this(), recorder);
   recorder->watch(work);
   works_.push_back(work.get());
-  ++last_serial_;
   return work.get();
 }
 
@@ -234,6 +233,7 @@ void State::reserve(Work& work, const Change& change, const std::vector<NewText>
 }
 
 void State::apply(Work& work, Change& change, std::vector<NewText>& texts) noexcept {
+  start(work);
   work.changes = true;
   work.taken.insert(work.taken.end(), change.taken().begin(), change.taken().end());
   work.given.insert(work.given.end(), change.given().begin(), change.given().end());
@@ -275,23 +275,25 @@ void State::ended(Work& work, runtime::Watcher::End end) noexcept {
   leave_limbo();
 }
 
-std::uint64_t State::newest_serial() const noexcept {
-  std::uint64_t newest = 0;
-  for (const Work* const work : works_) newest = std::max(newest, work->serial);
-  return newest;
+void State::start(Work& work) noexcept {
+  if (work.serial == 0) work.serial = ++last_serial_;
 }
 
 void State::give_back(std::vector<PageUse> uses) noexcept {
-  if (works_.empty()) {
+  std::uint64_t newest = 0;
+  for (const Work* const work : works_) newest = std::max(newest, work->serial);
+  if (newest == 0) {
     release(pools_, uses);
   } else {
-    limbo_.push_back({newest_serial(), std::move(uses)});
+    limbo_.push_back({newest, std::move(uses)});
   }
 }
 
 void State::leave_limbo() noexcept {
   std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max();
-  for (const Work* const work : works_) oldest = std::min(oldest, work->serial);
+  for (const Work* const work : works_) {
+    if (work->serial != 0) oldest = std::min(oldest, work->serial);
+  }
   std::erase_if(limbo_, [&](const Limbo& limbo) {
     const bool free = limbo.serial < oldest;
     if (free) release(pools_, limbo.uses);
@@ -454,6 +456,7 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
     store_side(encoder, *step, track, {from, memory_[track].view(place.index).dense});
   }
   if (Status status = encoder.status(); !status) return status;
+  start(**work);
   (*work)->appends.push_back({step, *layer});
   mark.recorded_in = *work;
   return {};

@@ -44,8 +44,7 @@ struct Step {
 // What one encoder has recorded for a cache and not submitted yet.
 class Work final : public runtime::Watcher {
  public:
-  Work(std::shared_ptr<State> owner, const runtime::Recorder* in, std::uint64_t number) noexcept
-      : state(std::move(owner)), recorder(in), serial(number) {}
+  Work(std::shared_ptr<State> owner, const runtime::Recorder* in) noexcept : state(std::move(owner)), recorder(in) {}
   void ended(End end) noexcept override;
 
   struct Before {
@@ -59,8 +58,8 @@ class Work final : public runtime::Watcher {
 
   std::shared_ptr<State> state;
   const runtime::Recorder* recorder;
-  std::uint64_t serial;  // rises with every encoder
-  bool changes = false;  // the cache itself, beside appending
+  std::uint64_t serial = 0;  // rises with every encoder that records something; 0 before that
+  bool changes = false;      // the cache itself, beside appending
   std::vector<Append> appends;
   std::vector<Before> before;         // texts as they were
   std::vector<std::uint32_t> forked;  // slots of texts that were not there
@@ -132,9 +131,9 @@ class State : public std::enable_shared_from_this<State> {
   void reserve(Work& work, const Change& change, const std::vector<NewText>& texts);
   void apply(Work& work, Change& change, std::vector<NewText>& texts) noexcept;
 
+  void start(Work& work) noexcept;
   void give_back(std::vector<PageUse> uses) noexcept;
   void leave_limbo() noexcept;
-  std::uint64_t newest_serial() const noexcept;
 
   Counter counter(std::size_t track, CounterOf what) const;
   void store_side(Encoder& encoder, const Step& step, std::size_t track, const StorePair& pair) const;
@@ -149,7 +148,7 @@ class State : public std::enable_shared_from_this<State> {
   Buffer counters_;
   std::vector<TrackPools> pools_;
   std::vector<Slot> slots_;
-  std::vector<Work*> works_;  // open; their encoders own them
+  std::vector<Work*> works_;  // of open encoders, which own them
   std::uint64_t last_serial_ = 0;
   std::vector<Limbo> limbo_;  // has room for one more of every open work
   std::uint64_t seals_ = 0, unseals_ = 0, copied_bytes_ = 0;
