@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cache/kv_cache_reference.h"
+#include "cache/kv_cache_steps_reference.h"
 #include "harness/on_device.h"
 
 namespace rota::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "cache/kv_cache_reference.h"
+#include "cache/kv_cache_steps_reference.h"
 #include "harness/on_device.h"
 #include "harness/source_file.h"
 

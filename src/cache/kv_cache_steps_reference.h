@@ -1,0 +1,512 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cache/kv_cache_reference.h"
+#include "rota/rota.h"
+
+// Random things, done to a cache and to what it should be.
+
+namespace rota::cache::reference {
+
+inline KvCodec random_codec(std::mt19937_64& random) {
+  constexpr std::array<std::uint32_t, 4> kBits{4, 4, 3, 8};
+  const auto choice = random() % 10;
+  if (choice < 3) return kDTypes[choice].dtype;
+  Turbo codec = turbo(kBits[random() % kBits.size()]);
+  codec.key_mean = random() % 4 != 0;
+  if (random() % 4 != 0) codec.scale = ScaleRule::rms;  // the reference takes a third of the time
+  return codec;
+}
+
+inline KvGroup random_group(std::mt19937_64& random, std::vector<std::uint32_t> layers) {
+  KvGroup group{.layers = std::move(layers),
+                .kv_heads = static_cast<std::uint32_t>(1 + random() % 2),
+                .head_dim = 16,
+                .k = random_codec(random),
+                .v = random_codec(random),
+                .dense = kDTypes[random() % 2 == 0 ? 1 : random() % 3].dtype,
+                .page = random() % 2 == 0 ? 64U : 128U,
+                .tail = random() % 3 == 0 ? 0 : random() % 301,
+                .sinks = random() % 3 == 0 ? 0 : random() % 9};
+  if (random() % 2 == 0) group.value_dim = 32;
+  if (random() % 3 == 0) group.window = std::max<std::uint64_t>(group.tail, 1) + random() % 400;
+  return group;
+}
+
+inline KvCacheSpec random_spec(std::mt19937_64& random) {
+  KvCacheSpec spec{.groups = {random_group(random, {4, 1})},
+                   .max_tokens = 300 + random() % 3000,
+                   .max_sequences = static_cast<std::uint32_t>(1 + random() % 5),
+                   .max_step_tokens = random() % 3 == 0 ? 1 + random() % 4 : 1 + random() % 700};
+  if (random() % 2 == 0) spec.groups.push_back(random_group(random, {7}));
+  return spec;
+}
+
+// A cache and what it should be. Every step ends with a comparison.
+class Machine {
+ public:
+  Machine(Device& device, std::uint64_t seed)
+      : random_(seed),
+        device_(device),
+        spec_(random_spec(random_)),
+        tracks_(tracks_of(spec_)),
+        cache_(KvCache::create(device_, spec_).value()) {
+    EXPECT_EQ(cache_.memory(), estimate(spec_).value());
+  }
+
+  std::uint64_t steps() const { return steps_; }
+  const std::string& trace() const { return trace_; }
+
+  void step() {
+    touched_.clear();
+    full_ = false;
+    closed_ = opened_ = {};
+    if (random_() % 8 == 0) {
+      extend_by_layers();
+    } else {
+      call_in_one_encoder();
+    }
+    if (random_() % 12 == 0) open_one();
+    ++steps_;
+    compare(random_() % 16 == 0);
+    trace_ += "\n";
+  }
+
+  void finish() {
+    touched_.clear();
+    named_.clear();
+    compare(true);
+    while (!texts_.empty()) {
+      EXPECT_TRUE(cache_.close(texts_.back().sequence).ok());
+      texts_.pop_back();
+    }
+    const KvCounters counters = cache_.counters();
+    EXPECT_EQ(counters.sealed.used + counters.dense.used + counters.sinks.used, 0U) << "pages leak";
+    EXPECT_EQ(counters.sealed.shared + counters.dense.shared + counters.sinks.shared, 0U);
+    EXPECT_EQ(cache_.non_finite()->appended + cache_.non_finite()->sealed, 0U);
+  }
+
+ private:
+  // A few calls in one encoder, which is submitted or dropped.
+  void call_in_one_encoder() {
+    const bool dropped = random_() % 6 == 0;
+    const std::vector<Text> before = dropped ? texts_ : std::vector<Text>{};
+    Encoder encoder = device_.encoder();
+    const std::uint64_t calls = random_() % 4 == 0 ? 1 + random_() % 3 : 1;
+    for (std::uint64_t i = 0; i < calls; ++i) call(encoder);
+    if (full_ || random_() % 16 == 0) close_one();
+    if (dropped) {
+      trace_ += "drop ";
+      {
+        const Encoder gone = std::move(encoder);
+      }
+      texts_.clear();
+      for (const Text& text : before) {
+        if (text.sequence != closed_) texts_.push_back(text);
+      }
+      if (opened_ != Sequence{} && opened_ != closed_) add_text(opened_);
+    } else {
+      EXPECT_TRUE(std::move(encoder).submit().ok());
+    }
+  }
+
+  Text& any_text() { return texts_[random_() % texts_.size()]; }
+
+  void call(Encoder& encoder) {
+    named_.clear();
+    if (texts_.empty()) open_one();
+    if (texts_.empty()) return;
+    const auto choice = random_() % 20;
+    if (choice < 13) {
+      extend(encoder);
+    } else if (choice < 15) {
+      fork(encoder);
+    } else if (choice < 19) {
+      truncate(encoder);
+    } else {
+      trace_ += "settle ";
+      EXPECT_TRUE(cache_.settle(encoder).ok());
+    }
+  }
+
+  void name_texts(std::initializer_list<std::uint32_t> slots) {
+    touched_.insert(slots);
+    named_.insert(slots);
+  }
+
+  void open_one() {
+    auto sequence = cache_.open_sequence();
+    EXPECT_EQ(sequence.ok(), texts_.size() < spec_.max_sequences);
+    if (!sequence) return;
+    trace_ += "open ";
+    add_text(*sequence);
+    opened_ = *sequence;
+  }
+
+  void add_text(Sequence sequence) {
+    texts_.push_back({sequence, 0, {}});
+    for (const TrackSpec& track : tracks_) texts_.back().tracks.emplace_back(track);
+  }
+
+  void close_one() {
+    if (texts_.empty()) return;
+    const std::size_t index = random_() % texts_.size();
+    trace_ += "close ";
+    EXPECT_TRUE(cache_.close(texts_[index].sequence).ok());
+    closed_ = texts_[index].sequence;
+    texts_.erase(texts_.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+
+  // Values that every dtype holds exactly.
+  Values draw(const TrackSpec& track) {
+    auto values = std::make_shared<std::vector<float>>(track.vector_size());
+    for (float& value : *values) value = static_cast<float>(static_cast<int>(random_() % 255) - 127) * 0.03125F;
+    return values;
+  }
+
+  struct Batch {
+    std::vector<KvExtension> extensions;
+    std::vector<std::vector<Values>> values;  // [track][token]
+    Buffer source;
+    std::vector<std::uint64_t> offsets;  // of each track in the source
+  };
+
+  std::vector<KvExtension> choose_extensions() {
+    std::vector<KvExtension> extensions;
+    std::uint64_t total = 0;
+    for (const Text& text : texts_) {
+      if (random_() % 2 == 0 && !(extensions.empty() && &text == &texts_.back())) continue;
+      const std::uint64_t most = random_() % 4 == 0 ? spec_.max_step_tokens : 5;
+      const std::uint64_t tokens = 1 + random_() % most;
+      if (total + tokens > spec_.max_step_tokens) continue;
+      total += tokens;
+      extensions.push_back({text.sequence, tokens});
+    }
+    if (!extensions.empty()) trace_ += fmt::format("extend {} by {} ", extensions.size(), total);
+    return extensions;
+  }
+
+  Text& text_of(Sequence sequence) { return *std::ranges::find(texts_, sequence, &Text::sequence); }
+
+  // Extends cache and reference, or neither. The layers are still to be appended.
+  std::optional<std::pair<KvStep, Batch>> begin_step(Encoder& encoder) {
+    Batch batch{.extensions = choose_extensions()};
+    if (batch.extensions.empty()) return std::nullopt;
+    auto step = cache_.extend(encoder, batch.extensions);
+    if (!step) {
+      EXPECT_EQ(step.error().code, Errc::out_of_pages) << step.error().message;
+      trace_ += "(no pages) ";
+      full_ = true;
+      return std::nullopt;
+    }
+    std::vector<std::int64_t> positions;
+    batch.values.resize(tracks_.size());
+    for (const KvExtension& extension : batch.extensions) {
+      Text& text = text_of(extension.sequence);
+      name_texts({text.sequence.slot});
+      text.settle();
+      for (std::uint64_t t = 0; t < extension.tokens; ++t) {
+        positions.push_back(static_cast<std::int64_t>(text.length++));
+        for (std::size_t track = 0; track < tracks_.size(); ++track) {
+          batch.values[track].push_back(draw(tracks_[track]));
+          text.tracks[track].append(batch.values[track].back());
+        }
+      }
+    }
+    EXPECT_TRUE(std::ranges::equal(positions, step->positions()));
+    upload(batch);
+    return std::pair(std::move(step).value(), std::move(batch));
+  }
+
+  void upload(Batch& batch) {
+    std::vector<float> values;
+    for (const std::vector<Values>& track : batch.values) {
+      batch.offsets.push_back(values.size());
+      for (const Values& token : track) values.insert(values.end(), token->begin(), token->end());
+    }
+    batch.source = device_.allocate(values.size() * sizeof(float)).value();
+    batch.source.write(std::as_bytes(std::span(values))).value();
+  }
+
+  struct LayerPlace {
+    std::size_t group, index;
+  };
+
+  std::vector<LayerPlace> shuffled_layers() {
+    std::vector<LayerPlace> layers;
+    for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
+      for (std::size_t i = 0; i < spec_.groups[group].layers.size(); ++i) layers.push_back({group, i});
+    }
+    std::ranges::shuffle(layers, random_);
+    return layers;
+  }
+
+  std::uint32_t number_of(LayerPlace layer) const { return spec_.groups[layer.group].layers[layer.index]; }
+
+  void append(Encoder& encoder, KvStep& step, const Batch& batch, LayerPlace layer) {
+    const auto view = [&](std::size_t track) {
+      const TrackSpec& spec = tracks_[track];
+      return View{.buffer = batch.source,
+                  .dtype = DType::f32,
+                  .shape = {.tokens = batch.values[track].size(), .heads = spec.heads, .dim = spec.dim},
+                  .offset = batch.offsets[track] + layer.index * spec.heads * spec.dim,
+                  .token_stride = spec.vector_size(),
+                  .head_stride = spec.dim};
+    };
+    step.append(encoder, number_of(layer), view(2 * layer.group), view(2 * layer.group + 1));
+    EXPECT_TRUE(encoder.status().ok()) << encoder.status().error().message;
+  }
+
+  void extend(Encoder& encoder) {
+    auto begun = begin_step(encoder);
+    if (!begun) return;
+    for (const LayerPlace layer : shuffled_layers()) append(encoder, begun->first, begun->second, layer);
+  }
+
+  // As an engine does that computes between layers: each in a submission of its own. Some fail and are tried again, and
+  // some steps are given up.
+  void extend_by_layers() {
+    if (texts_.empty()) return;
+    named_.clear();
+    Encoder encoder = device_.encoder();
+    auto begun = begin_step(encoder);
+    EXPECT_TRUE(std::move(encoder).submit().ok());
+    if (!begun) return;
+    trace_ += "layer by layer ";
+    auto& [step, batch] = *begun;
+    std::vector<LayerPlace> layers = shuffled_layers();
+    const bool given_up = random_() % 3 == 0;
+    const LayerPlace last = layers.back();
+    if (given_up) layers.pop_back();
+    for (const LayerPlace layer : layers) {
+      for (bool again = random_() % 4 == 0;; again = false) {
+        Encoder own = device_.encoder();
+        append(own, step, batch, layer);
+        if (again) continue;
+        EXPECT_TRUE(std::move(own).submit().ok());
+        break;
+      }
+    }
+    if (given_up) give_up(step, batch, number_of(last));
+  }
+
+  void give_up(const KvStep& step, const Batch& batch, std::uint32_t missing) {
+    trace_ += "but one, taken back ";
+    EXPECT_EQ(step.view(missing).error().code, Errc::invalid_argument);
+    Encoder encoder = device_.encoder();
+    for (const KvExtension& extension : batch.extensions) {
+      EXPECT_EQ(cache_.extend(encoder, extension.sequence, 1).error().code, Errc::invalid_argument);
+      EXPECT_EQ(cache_.fork(encoder, extension.sequence).error().code, Errc::invalid_argument);
+      Text& text = text_of(extension.sequence);
+      EXPECT_EQ(cache_.truncate(encoder, extension.sequence, text.length).error().code, Errc::invalid_argument);
+      text.truncate(text.length - extension.tokens);
+      EXPECT_TRUE(cache_.truncate(encoder, extension.sequence, text.length).ok());
+    }
+    EXPECT_TRUE(std::move(encoder).submit().ok());
+  }
+
+  void fork(Encoder& encoder) {
+    Text& text = any_text();
+    trace_ += fmt::format("fork at {} ", text.length);
+    auto child = cache_.fork(encoder, text.sequence);
+    if (!child) {
+      EXPECT_EQ(child.error().code, Errc::out_of_pages) << child.error().message;
+      trace_ += "(no pages) ";
+      return;
+    }
+    name_texts({text.sequence.slot, child->slot});
+    text.settle();
+    Text copy = text;
+    copy.sequence = *child;
+    texts_.push_back(std::move(copy));
+  }
+
+  void truncate(Encoder& encoder) {
+    Text& text = any_text();
+    const std::uint64_t back = random_() % 3 == 0 ? random_() % (text.length + 1) : random_() % 20;
+    const std::uint64_t length = random_() % 20 == 0 ? 0 : text.length - std::min(back, text.length);
+    trace_ += fmt::format("truncate {} to {} ", text.length, length);
+    Text settled = text;
+    settled.settle();
+    const bool possible = std::ranges::all_of(settled.tracks, [&](auto& track) { return track.can_truncate(length); });
+    const Status status = cache_.truncate(encoder, text.sequence, length);
+    if (!status) {
+      trace_ += "(refused) ";
+      EXPECT_TRUE(status.error().code == Errc::out_of_pages || !possible) << status.error().message;
+      full_ = full_ || possible;
+      return;
+    }
+    EXPECT_TRUE(possible);
+    name_texts({text.sequence.slot});
+    settled.truncate(length);
+    text = std::move(settled);
+  }
+
+  // A device's memory, read once per comparison.
+  const std::vector<std::byte>& bytes_of(const Buffer& buffer) {
+    auto [found, fresh] = contents_.try_emplace(buffer.state().get());
+    if (fresh) {
+      found->second.resize(buffer.size_bytes());
+      EXPECT_TRUE(buffer.read(found->second).ok());
+    }
+    return found->second;
+  }
+
+  // One token of one layer in a page of slots.
+  void expect_slot(const SlotView& view, std::uint64_t page, std::uint64_t slot, const float* values) {
+    const std::vector<std::byte>& bytes = bytes_of(view.buffer);
+    for (std::uint64_t head = 0; head < view.shape.heads; ++head) {
+      const std::uint64_t at =
+          view.offset + page * view.page_stride + slot * view.slot_stride + head * view.head_stride;
+      for (std::uint64_t d = 0; d < view.shape.dim; ++d) {
+        const float wanted = values[head * view.shape.dim + d];
+        float found = 0;
+        if (view.dtype == DType::f32) {
+          std::memcpy(&found, bytes.data() + (at + d) * 4, 4);
+        } else {
+          std::uint16_t half = 0;
+          std::memcpy(&half, bytes.data() + (at + d) * 2, 2);
+          found = view.dtype == DType::f16 ? f32_from_f16(half) : f32_from_bf16(half);
+        }
+        if (found != wanted) ++wrong_values_;
+      }
+    }
+  }
+
+  void compare_side(const KvSideView& view, const TextTrack& wanted, const TrackSpec& spec, std::size_t layer,
+                    std::uint64_t length, bool all) {
+    const KvPages& pages = *view.sequences.front();
+    const std::uint64_t size = spec.group->page;
+    ASSERT_EQ(pages.first_page, wanted.first_page());
+    ASSERT_EQ(pages.sealed_pages, wanted.sealed_pages());
+    ASSERT_EQ(pages.places.size(), (length + size - 1) / size - pages.first_page);
+    const bool has_sinks = spec.group->sinks > 0 && pages.first_page == 0 && pages.sealed_pages > 0;
+    ASSERT_EQ(pages.sinks.has_value(), has_sinks);
+    const std::uint64_t vector_at = layer * spec.heads * spec.dim;
+    // Old pages are looked at now and then: nobody should have touched them.
+    const std::uint64_t from = all ? 0 : std::max<std::uint64_t>(pages.sealed_pages, 2) - 2;
+    for (std::uint64_t page = std::max(pages.first_page, from); page < pages.first_page + pages.places.size(); ++page) {
+      const std::uint32_t place = pages.places[page - pages.first_page];
+      if (page < pages.sealed_pages) {
+        const SealedView& sealed = *view.sealed;
+        for (std::uint64_t head = 0; head < spec.heads; ++head) {
+          const std::vector<std::byte>& bytes = wanted.sealed(page).bytes[layer * spec.heads + head];
+          const std::uint64_t at =
+              sealed.offset_bytes + place * sealed.page_stride_bytes + head * sealed.head_stride_bytes;
+          if (std::memcmp(bytes_of(sealed.buffer).data() + at, bytes.data(), bytes.size()) != 0) ++wrong_values_;
+        }
+      } else {
+        for (std::uint64_t t = 0; t < size && page * size + t < length; ++t) {
+          expect_slot(view.dense, place, t, wanted.dense(page * size + t)->data() + vector_at);
+        }
+      }
+    }
+    for (std::uint64_t t = 0; has_sinks && t < spec.group->sinks; ++t) {
+      expect_slot(*view.sinks, *pages.sinks, t, wanted.sealed(0).sinks[t]->data() + vector_at);
+    }
+  }
+
+  // A text that no call named may have been settled on the way, or not.
+  void adopt(TextTrack& track, const KvPages& pages, std::uint64_t length) {
+    const bool settled =
+        pages.first_page == track.gone(length) && pages.sealed_pages == std::max(track.due(length), pages.first_page);
+    if (settled) track.advance(pages.first_page, pages.sealed_pages);
+  }
+
+  void compare(bool all) {
+    contents_.clear();
+    std::map<std::array<std::uint64_t, 3>, std::uint64_t> uses;  // track, pool, page
+    for (Text& text : texts_) {
+      ASSERT_EQ(cache_.length(text.sequence).value(), text.length);
+      for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
+        for (std::size_t layer = 0; layer < spec_.groups[group].layers.size(); ++layer) {
+          const KvView view = cache_.view({&text.sequence, 1}, spec_.groups[group].layers[layer]).value();
+          ASSERT_EQ(view.lengths.front(), text.length);
+          ASSERT_EQ(view.window, spec_.groups[group].window);
+          for (const std::size_t track : {2 * group, 2 * group + 1}) {
+            const KvSideView& side = track % 2 == 0 ? view.k : view.v;
+            const bool touched = touched_.contains(text.sequence.slot);
+            if (!named_.contains(text.sequence.slot)) adopt(text.tracks[track], *side.sequences.front(), text.length);
+            if (touched || all) {
+              compare_side(side, text.tracks[track], tracks_[track], layer, text.length, all);
+              if (::testing::Test::HasFatalFailure()) return;
+            }
+            if (layer == 0) count_uses(uses, track, *side.sequences.front());
+          }
+        }
+      }
+    }
+    ASSERT_EQ(wrong_values_, 0U);
+    compare_counters(uses);
+  }
+
+  static void count_uses(std::map<std::array<std::uint64_t, 3>, std::uint64_t>& uses, std::uint64_t track,
+                         const KvPages& pages) {
+    for (std::size_t i = 0; i < pages.places.size(); ++i) {
+      const std::uint64_t pool = pages.first_page + i < pages.sealed_pages ? 0 : 1;
+      ++uses[{track, pool, pages.places[i]}];
+    }
+    if (pages.sinks) ++uses[{track, 2, *pages.sinks}];
+  }
+
+  void compare_counters(const std::map<std::array<std::uint64_t, 3>, std::uint64_t>& uses) {
+    const KvCounters counters = cache_.counters();
+    std::array<std::uint64_t, 3> used{};
+    std::array<std::uint64_t, 3> shared{};
+    for (const auto& [page, users] : uses) {
+      ++used.at(page[1]);
+      if (users > 1) ++shared.at(page[1]);
+    }
+    const std::array<const KvPoolCounters*, 3> pools{&counters.sealed, &counters.dense, &counters.sinks};
+    for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+      ASSERT_EQ(pools[pool]->used, used[pool]) << "pool " << pool;
+      ASSERT_EQ(pools[pool]->shared, shared[pool]) << "pool " << pool;
+    }
+    ASSERT_EQ(counters.sequences, texts_.size());
+  }
+
+  std::mt19937_64 random_;
+  Device device_;
+  KvCacheSpec spec_;
+  std::vector<TrackSpec> tracks_;
+  KvCache cache_;
+  std::vector<Text> texts_;
+  std::set<std::uint32_t> touched_;  // slots of texts that calls of this step named
+  std::set<std::uint32_t> named_;    // those that the last call named: no other call settled them since
+  bool full_ = false;                // a call of this step found no pages
+  Sequence closed_, opened_;         // by this step, whatever becomes of its encoder
+  std::map<const void*, std::vector<std::byte>> contents_;
+  std::uint64_t wrong_values_ = 0;
+  std::uint64_t steps_ = 0;
+  std::string trace_;
+};
+
+// Random steps, in caches of all kinds.
+inline void run_random_steps(Device& device, std::uint64_t steps, std::uint64_t first_seed) {
+  constexpr std::uint64_t kStepsOfACache = 250;
+  std::uint64_t done = 0;
+  for (std::uint64_t seed = first_seed; done < steps; ++seed) {
+    Machine machine(device, seed);
+    while (machine.steps() < kStepsOfACache && done < steps) {
+      machine.step();
+      ++done;
+      if (::testing::Test::HasFailure()) FAIL() << "seed " << seed << "\n" << machine.trace();
+    }
+    machine.finish();
+    if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+}  // namespace rota::cache::reference
