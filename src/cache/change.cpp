@@ -200,7 +200,7 @@ Result<Pages> Change::fork(std::size_t track, const Pages& pages, std::uint64_t 
   for_each_place(*pages, [&](const Place& place) {
     if (place.page != length / rule.page) share(place.kind, place.at);
   });
-  if (pages->sinks) share(PoolKind::sinks, *pages->sinks);
+  if (const std::optional<std::uint32_t> sinks = next->sinks) share(PoolKind::sinks, *sinks);
   return Pages(std::move(next));
 }
 

@@ -53,7 +53,7 @@ inline std::vector<TrackSpec> tracks_of(const KvCacheSpec& spec) {
 }
 
 inline float in_dtype(float value, DType dtype) {
-  return static_cast<float>(test::value_of(test::bits_of(value, dtype), dtype));
+  return static_cast<float>(test::value_of(test::bits_of(static_cast<double>(value), dtype), dtype));
 }
 
 // One text's keys or values.

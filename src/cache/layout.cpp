@@ -58,11 +58,10 @@ bool seals(const KvGroup& group) {
 
 Status check_group(const KvGroup& group, std::size_t index) {
   if (group.layers.empty()) return core::refuse(of_group(index, "layers"), "empty", "at least one");
-  const Status ranges =
-      core::first_error({check_range(of_group(index, "layers"), group.layers.size(), 1, kMaxLayers),
-                         check_range(of_group(index, "kv_heads"), group.kv_heads, 1, kMaxHeads),
-                         check_range(of_group(index, "tail"), group.tail, 0, kMaxTail),
-                         check_range(of_group(index, "window"), group.window.value_or(1), 1, kMaxWindow)});
+  Status ranges = core::first_error({check_range(of_group(index, "layers"), group.layers.size(), 1, kMaxLayers),
+                                     check_range(of_group(index, "kv_heads"), group.kv_heads, 1, kMaxHeads),
+                                     check_range(of_group(index, "tail"), group.tail, 0, kMaxTail),
+                                     check_range(of_group(index, "window"), group.window.value_or(1), 1, kMaxWindow)});
   if (!ranges) return ranges;
   if (group.page != 64 && group.page != 128) return core::refuse(of_group(index, "page"), group.page, "64 or 128");
   if (group.sinks > group.page) {
@@ -204,8 +203,7 @@ Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens
 }
 
 // The most tokens whose memory stays within the bytes. More tokens never take less.
-Status fill_bytes(Layout& layout, const KvCacheSpec& spec) {
-  const std::uint64_t bytes = *spec.max_bytes;
+Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) {
   const auto fits = [&](std::uint64_t tokens) {
     return measure_all(layout, spec, tokens).ok() && layout.memory.bytes() <= bytes;
   };
@@ -231,7 +229,8 @@ Result<Layout> lay_out(const KvCacheSpec& spec) {
   auto layers = number_layers(spec);
   if (!layers) return layers.error();
   Layout layout{.tracks = tracks_of(spec), .layers = std::move(layers).value()};
-  const Status status = spec.max_bytes ? fill_bytes(layout, spec) : measure_all(layout, spec, *spec.max_tokens);
+  const Status status = spec.max_bytes ? fill_bytes(layout, spec, *spec.max_bytes)
+                                       : measure_all(layout, spec, spec.max_tokens.value_or(1));
   if (!status) return status.error();
   return layout;
 }

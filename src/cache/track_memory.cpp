@@ -28,7 +28,7 @@ Result<std::uint64_t> layers_per_slab(const Device& device, const Track& track) 
                              "lower max_tokens or use fewer bits",
                              track.name(), bytes, device.info().id, most_bytes)};
   }
-  std::uint64_t layers = std::min(track.layers, most_bytes / bytes);
+  std::uint64_t layers = std::min(track.layers, most_bytes / std::max<std::uint64_t>(bytes, 1));
   if (track.format) {
     const std::uint64_t most_heads = ops::most_sealed_heads(*track.format);
     if (track.heads > most_heads) {
@@ -88,8 +88,8 @@ SlotView TrackMemory::slots(const Buffer& buffer, std::uint64_t page_slots, std:
       {.pages = buffer.size_bytes() / page_bytes, .page_slots = page_slots, .heads = heads, .dim = track_.dim});
 }
 
-SealedView TrackMemory::sealed(const Slab& slab) const {
-  return SealedView::packed(slab.sealed, *track_.format,
+SealedView TrackMemory::sealed(const Slab& slab, const PageFormat& format) const {
+  return SealedView::packed(slab.sealed, format,
                             {.pages = track_.memory.sealed.pages, .heads = slab.layers * track_.heads});
 }
 
@@ -117,10 +117,13 @@ void TrackMemory::record(Encoder& encoder, const Moves& moves, const Counter& no
     if (!moves.to_sinks.empty()) {
       copy(encoder, dense, slots(slab.sinks, track_.rule.sinks, slab.layers), moves.to_sinks);
     }
-    if (!moves.seals.empty()) {
-      seal(encoder, {.from = dense, .to = sealed(slab), .pages = moves.seals, .non_finite = non_finite});
+    if (track_.format && !moves.seals.empty()) {
+      const SealedView pages = sealed(slab, *track_.format);
+      seal(encoder, {.from = dense, .to = pages, .pages = moves.seals, .non_finite = non_finite});
     }
-    if (!moves.unseals.empty()) unseal(encoder, {.from = sealed(slab), .to = dense, .pages = moves.unseals});
+    if (track_.format && !moves.unseals.empty()) {
+      unseal(encoder, {.from = sealed(slab, *track_.format), .to = dense, .pages = moves.unseals});
+    }
     if (!moves.from_sinks.empty()) {
       copy(encoder, slots(slab.sinks, track_.rule.sinks, slab.layers), dense, moves.from_sinks);
     }
@@ -137,10 +140,11 @@ KvSideView TrackMemory::view(std::size_t layer) const {
     return view;
   };
   KvSideView view{.dense = of_layer(slots(slab.dense, track_.rule.page, slab.layers))};
-  if (slab.sealed.state()) {
-    view.sealed = sealed(slab);
-    view.sealed->offset_bytes += head * view.sealed->head_stride_bytes;
-    view.sealed->shape.heads = track_.heads;
+  if (track_.format && slab.sealed.state()) {
+    SealedView pages = sealed(slab, *track_.format);
+    pages.offset_bytes += head * pages.head_stride_bytes;
+    pages.shape.heads = track_.heads;
+    view.sealed = std::move(pages);
   }
   if (slab.sinks.state()) view.sinks = of_layer(slots(slab.sinks, track_.rule.sinks, slab.layers));
   return view;

@@ -49,7 +49,7 @@ class TrackMemory {
 
   explicit TrackMemory(const Track& track) : track_(track) {}
   SlotView slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const;
-  SealedView sealed(const Slab& slab) const;
+  SealedView sealed(const Slab& slab, const PageFormat& format) const;
   void copy(Encoder& encoder, const SlotView& from, const SlotView& to, std::span<const SlotCopy> copies) const;
 
   Track track_;
