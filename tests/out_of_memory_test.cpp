@@ -160,6 +160,36 @@ TEST(OutOfMemory, LeavesACacheAsItWas) {
   EXPECT_GT(failures, 100) << "the limit was never met";
 }
 
+// What failed in an encoder that goes on must leave nothing behind in it.
+TEST(OutOfMemory, InOneCallLeavesNoTraceInAnEncoderThatIsDroppedLater) {
+  long failures = 0;
+  for (long limit = 0;; ++limit) {
+    ASSERT_LT(limit, 100'000) << "no end of allocations";
+    CacheUnderTest use;
+    std::optional<Encoder> encoder = use.device.encoder();
+    allocations_left = limit;
+    auto child = use.cache.fork(*encoder, use.text);
+    allocations_left = -1;
+    if (child.ok()) break;
+    ++failures;
+    {
+      Encoder other = use.device.encoder();
+      ASSERT_TRUE(use.extend(other, use.text, 20).ok());
+      ASSERT_TRUE(std::move(other).submit().ok());
+    }
+    const rota::Sequence fresh = use.cache.open_sequence().value();
+    if (encoder->status().ok()) {
+      ASSERT_TRUE(use.cache.truncate(*encoder, fresh, 0).ok());
+    }
+    encoder.reset();
+    EXPECT_EQ(use.cache.length(use.text).value(), 220U) << "at allocation " << limit;
+    EXPECT_TRUE(use.cache.length(fresh).ok()) << "at allocation " << limit;
+    ASSERT_TRUE(use.cache.close(use.text).ok());
+    EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
+  }
+  EXPECT_GT(failures, 20) << "the limit was never met";
+}
+
 TEST(OutOfMemory, OfADeviceNamesTheSize) {
   Device device = Device::open({.device = "cpu"}).value();
   const auto buffer = device.allocate(std::uint64_t{1} << 60);

@@ -47,8 +47,8 @@ struct KvSideView {
   std::vector<std::shared_ptr<const KvPages>> sequences{};  // in the order of the view's
 };
 
-// One layer of one text or many, for attention. Holds until the fence of the next step that changes one of these texts;
-// what uses it is submitted before that step is.
+// One layer of one text or many, for attention. Holds until the fence of the next call that changes the cache, which
+// may settle these texts, too, or until one of them is closed. What uses it is submitted before that.
 struct KvView {
   KvSideView k, v;
   std::vector<std::uint64_t> lengths = {};  // tokens of each text
@@ -60,8 +60,9 @@ struct KvExtension {
   Required<std::uint64_t> tokens;  // 1 to 65,536
 };
 
-// The next tokens of some texts, one text after the other. Every layer of the cache gets their keys and values once,
-// in this encoder or a later one; until then no text of the step can be extended or forked.
+// The next tokens of some texts, one text after the other. Every layer of the cache gets their keys and values once, in
+// the encoder of extend() or, when that was submitted, in any other; until then no text of the step can go on. Giving
+// it up is truncate() to the old length; a text that was given up or closed leaves the others in the step.
 class [[nodiscard]] ROTA_API KvStep {
  public:
   // Of each token, for rope().
@@ -70,7 +71,7 @@ class [[nodiscard]] ROTA_API KvStep {
   // Records the storing of one layer's keys and values, [tokens, kv_heads, dim] each. An error is kept by the encoder.
   void append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v);
 
-  // The texts of this step, with its tokens.
+  // The texts of this step, with its tokens. Refused when one of them is not in it any more.
   Result<KvView> view(std::uint32_t layer) const;
 
  private:
@@ -105,10 +106,11 @@ struct KvNonFinite {
 
 // The memory of a model's texts. A token enters dense; a page that is older than the tail is sealed when a later step
 // begins. Pages are shared by fork(), and leave at the front where a group has a window.
-// Calls that take an encoder change the cache at once and record what must be done. They belong together: if the
-// encoder is dropped, or its submission fails, the cache is as it was before the encoder's first such call. One encoder
-// at a time may have such calls that are not submitted yet. A call that is refused changes nothing. Copies share one
-// cache; every member may be called from any thread.
+// extend, fork, truncate and settle change the cache at once and record what must be done. They follow their encoder:
+// if it is dropped, or its submission fails, the cache is as it was before the encoder's first such call; only texts
+// that were opened or closed meanwhile stay so. One encoder at a time may have such calls that are not submitted yet. A
+// call that is refused changes nothing; out of pages is one of the reasons, and leaves the encoder as it was, too.
+// Copies share one cache; every member may be called from any thread.
 class ROTA_API KvCache {
  public:
   static Result<KvCache> create(Device& device, const KvCacheSpec& spec);
@@ -126,11 +128,13 @@ class ROTA_API KvCache {
   // A second text with the same tokens. Pages are shared but for the one that is not full, which is copied.
   Result<Sequence> fork(Encoder& encoder, Sequence sequence);
 
-  // Takes back the newest tokens. Where that ends inside a sealed page, its tokens are restored with the codec's error.
-  // Refused where a window has lost pages that the shorter text would see.
+  // Takes back the newest tokens. Inside the tail that moves nothing. Deeper, where it ends inside a page that is
+  // sealed or due, the page's tokens are restored with the codec's error. Refused where a window has lost pages that
+  // the shorter text would see.
   Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
 
-  // Seals what is due now instead of when the next step begins.
+  // Seals what is due now instead of when the next step begins, for every text whose steps are whole, as far as pages
+  // go.
   Status settle(Encoder& encoder);
 
   Result<std::uint64_t> length(Sequence sequence) const;

@@ -41,8 +41,8 @@ struct KvGroup {
 
 struct KvCacheSpec {
   std::vector<KvGroup> groups;
-  std::optional<std::uint64_t> max_tokens = {};  // of all sequences together, however they share them; or
-  std::optional<std::uint64_t> max_bytes = {};   // as many as fit
+  std::optional<std::uint64_t> max_tokens = {};  // room for so many, of all sequences together; or
+  std::optional<std::uint64_t> max_bytes = {};   // for as many as fit
   std::uint32_t max_sequences = 1;
   std::uint64_t max_step_tokens = 512;  // of all sequences in one step: a chunk of a prompt. They enter dense
 };
@@ -82,8 +82,8 @@ struct KvMemory {
   friend constexpr bool operator==(const KvMemory&, const KvMemory&) = default;
 };
 
-// What KvCache::create allocates for the same description, to the byte. Within max_tokens, max_sequences and
-// max_step_tokens, one step per submission, texts that are only extended never run out of pages.
+// What KvCache::create allocates for the same description, to the byte. Texts that are only extended never run out of
+// pages within max_tokens, max_sequences and max_step_tokens, if each step is submitted whole before the next begins.
 ROTA_API Result<KvMemory> estimate(const KvCacheSpec& spec);
 
 }  // namespace rota

@@ -240,6 +240,11 @@ Result<Text> Change::truncated(const Text& text, std::uint64_t length) {
   });
 }
 
+Result<Text> Change::cut(const Text& text, std::uint64_t length) {
+  return each_track(text, length,
+                    [&](std::size_t track, const Pages& pages) { return truncate(track, pages, length); });
+}
+
 void Change::merge(Change&& other) {
   taken_.reserve(taken_.size() + other.taken_.size());
   given_.reserve(given_.size() + other.given_.size());

@@ -57,11 +57,12 @@ class Change {
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  // Each fails with out_of_pages only, but for truncated().
+  // Each fails with out_of_pages only, but for the last two, which may find a window's pages gone.
   Result<Text> settled(const Text& text);  // what is due is sealed, or has left
   Result<Text> extended(const Text& settled, std::uint64_t tokens);
   Result<Text> forked(const Text& settled);
   Result<Text> truncated(const Text& text, std::uint64_t length);  // as a settled one, but seals only what stays
+  Result<Text> cut(const Text& text, std::uint64_t length);        // the same without settling
 
   // Whether settled() would change it.
   bool is_due(const Text& text) const noexcept;

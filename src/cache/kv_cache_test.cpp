@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cache/kv_cache_steps_reference.h"
+#include "harness/elements.h"
 #include "harness/on_device.h"
 #include "harness/source_file.h"
 
@@ -500,17 +501,204 @@ TEST_F(KvCacheCalls, OnlyOneEncoderAtATimeChangesTheCache) {
   const Sequence other = text_of(cache, 10);
   Encoder encoder = device.encoder();
   KvStep step = cache.extend(encoder, text, 1).value();
-  Encoder second = device.encoder();
-  expect_error(cache.extend(second, other, 1), Errc::invalid_argument, {"not the one that changed the cache before"});
-  append(second, step, {0});  // appending is no change
-  expect_error(cache.extend(encoder, text, 1), Errc::invalid_argument,
-               {"layer 0 was appended in another encoder that is not submitted"});
+  {
+    Encoder second = device.encoder();
+    expect_error(cache.extend(second, other, 1), Errc::invalid_argument, {"not the one that changed the cache before"});
+    append(second, step, {0});
+    expect_error(second.status(), Errc::invalid_argument, {"extended in another encoder that is not submitted"});
+  }
   append(encoder, step, {1});
   ASSERT_OK(std::move(encoder).submit());
+
+  // Appending changes nothing, so that another encoder may change other texts.
+  Encoder second = device.encoder();
+  append(second, step, {0});
   Encoder third = device.encoder();
-  expect_error(cache.extend(third, text, 1), Errc::invalid_argument, {"layer 0 was appended in another encoder"});
+  ASSERT_OK(cache.truncate(third, other, 5));
+  for (const Status& status : {Status(cache.extend(third, text, 1).error()), Status(cache.fork(third, text).error()),
+                               cache.truncate(third, text, 10), cache.truncate(third, text, 0)}) {
+    expect_error(status, Errc::invalid_argument, {"layer 0 was appended in another encoder that is not submitted"});
+  }
   ASSERT_OK(std::move(second).submit());
   EXPECT_OK(cache.extend(third, text, 1));
+}
+
+// Steps of constant values, to see what is where.
+class KvCacheValues : public KvCacheCalls {
+ protected:
+  void append(Encoder& encoder, KvStep& step, std::uint32_t layer, float value) {
+    const std::vector<float> numbers(16, value);
+    Buffer source = device.allocate(64).value();
+    source.write(std::as_bytes(std::span(numbers))).value();
+    View x = values(step.positions().size());
+    x.buffer = source;
+    step.append(encoder, layer, x, x);
+  }
+
+  // A step in a submission of its own.
+  void extend(Sequence text, std::uint64_t tokens, float value) {
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, text, tokens).value();
+    for (const std::uint32_t layer : {0U, 1U}) append(encoder, step, layer, value);
+    ASSERT_OK(std::move(encoder).submit());
+  }
+
+  // The first key's dim 0 of each token that is dense.
+  std::vector<float> dense_keys(Sequence text) {
+    const KvView view = cache.view({&text, 1}, 0).value();
+    const KvPages& pages = *view.k.sequences.front();
+    std::vector<std::byte> bytes(view.k.dense.buffer.size_bytes());
+    view.k.dense.buffer.read(bytes).value();
+    std::vector<float> keys;
+    for (std::uint64_t position = pages.sealed_pages * 64; position < view.lengths.front(); ++position) {
+      const std::uint64_t at = view.k.dense.offset +
+                               pages.places[position / 64 - pages.first_page] * view.k.dense.page_stride +
+                               position % 64 * view.k.dense.slot_stride;
+      keys.push_back(f32_from_f16(static_cast<std::uint16_t>(load_bits(bytes, DType::f16, at))));
+    }
+    return keys;
+  }
+
+  KvCache cache = make();
+};
+
+TEST_F(KvCacheValues, NothingOfADroppedStepReachesTheTokensThatComeBack) {
+  const Sequence text = cache.open_sequence().value();
+  extend(text, 10, 1);
+  std::optional<Encoder> dropped = device.encoder();
+  ASSERT_OK(cache.truncate(*dropped, text, 5));
+  KvStep step = cache.extend(*dropped, text, 5).value();
+  Encoder other = device.encoder();
+  append(other, step, 0, 7);
+  expect_error(std::move(other).submit(), Errc::invalid_argument, {"extended in another encoder"});
+  dropped.reset();
+  EXPECT_EQ(dense_keys(text), std::vector<float>(10, 1));
+}
+
+TEST_F(KvCacheValues, AStepThatWasTakenBackWritesNothingLater) {
+  const Sequence text = cache.open_sequence().value();
+  extend(text, 10, 1);
+  Encoder encoder = device.encoder();
+  KvStep step = cache.extend(encoder, text, 3).value();
+  ASSERT_OK(std::move(encoder).submit());
+  Encoder late = device.encoder();
+  append(late, step, 0, 7);
+  {
+    Encoder now = device.encoder();
+    expect_error(cache.truncate(now, text, 10), Errc::invalid_argument, {"appended in another encoder"});
+  }
+  {
+    const Encoder dropped = std::move(late);
+  }
+  Encoder again = device.encoder();
+  ASSERT_OK(cache.truncate(again, text, 10));
+  ASSERT_OK(std::move(again).submit());
+  extend(text, 3, 2);
+  Encoder too_late = device.encoder();
+  append(too_late, step, 0, 7);
+  expect_error(too_late.status(), Errc::invalid_argument, {"the step is over"});
+  EXPECT_EQ(dense_keys(text), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2}));
+}
+
+TEST_F(KvCacheValues, AStepsViewFollowsWhatSettlesItsTexts) {
+  const Sequence text = cache.open_sequence().value();
+  Encoder encoder = device.encoder();
+  KvStep step = cache.extend(encoder, text, 200).value();
+  for (const std::uint32_t layer : {0U, 1U}) append(encoder, step, layer, 1);
+  EXPECT_EQ(step.view(0)->k.sequences.front()->sealed_pages, 0U);
+  ASSERT_OK(cache.settle(encoder));
+  EXPECT_EQ(step.view(0)->k.sequences.front()->sealed_pages, 2U);
+  ASSERT_OK(std::move(encoder).submit());
+  extend(cache.open_sequence().value(), 5, 3);
+  EXPECT_EQ(*step.view(0)->k.sequences.front(), *cache.view({&text, 1}, 0)->k.sequences.front());
+}
+
+TEST_F(KvCacheValues, ABatchGoesOnWithoutTextsThatWereClosedOrTakenBack) {
+  std::vector<Sequence> texts;
+  for (int i = 0; i < 3; ++i) texts.push_back(cache.open_sequence().value());
+  for (const Sequence text : texts) extend(text, 4, 1);
+  Encoder encoder = device.encoder();
+  const std::vector<KvExtension> extensions{{texts[0], 1}, {texts[1], 2}, {texts[2], 3}};
+  KvStep step = cache.extend(encoder, extensions).value();
+  ASSERT_OK(std::move(encoder).submit());
+  ASSERT_OK(cache.close(texts[1]));
+
+  const std::vector<float> numbers{5, 6, 6, 7, 8, 9};
+  std::vector<float> vectors;
+  for (const float number : numbers) vectors.insert(vectors.end(), 16, number);
+  Buffer source = device.allocate(vectors.size() * 4).value();
+  source.write(std::as_bytes(std::span(vectors))).value();
+  const View x = View::token_major(source, DType::f32, {.tokens = 6, .heads = 1, .dim = 16});
+  Encoder rest = device.encoder();
+  for (const std::uint32_t layer : {0U, 1U}) step.append(rest, layer, x, x);
+  ASSERT_OK(std::move(rest).submit());
+  expect_error(step.view(0), Errc::invalid_argument, {"over for a sequence"});
+  EXPECT_EQ(dense_keys(texts[0]), (std::vector<float>{1, 1, 1, 1, 5}));
+  EXPECT_EQ(dense_keys(texts[2]), (std::vector<float>{1, 1, 1, 1, 7, 8, 9}));
+  extend(texts[2], 1, 2);
+}
+
+TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldTextWasPartOf) {
+  for (const bool forked : {true, false}) {
+    KvCache cache = make();
+    const Sequence text = text_of(cache, 300);
+    std::optional<Encoder> encoder = device.encoder();
+    const Sequence child = cache.fork(*encoder, text).value();
+    const Sequence closed = forked ? child : text;
+    ASSERT_OK(cache.close(closed));
+    const Sequence fresh = cache.open_sequence().value();
+    ASSERT_EQ(fresh.slot, closed.slot);
+    encoder.reset();
+    EXPECT_EQ(cache.length(fresh).value(), 0U);
+    expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
+    EXPECT_OK(extend(cache, {{fresh, 1}}));
+    if (forked) continue;
+    // The slot of the fork that never was names its next text only.
+    const Sequence next = cache.open_sequence().value();
+    ASSERT_EQ(next.slot, child.slot);
+    EXPECT_NE(next, child);
+    expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
+  }
+}
+
+TEST_F(KvCacheCalls, OtherTextsAreSettledOnTheWay) {
+  KvGroup group = small_group();
+  group.window = 100;
+  KvCache cache = make({.groups = {group}, .max_tokens = 4000, .max_sequences = 2, .max_step_tokens = 600});
+  const Sequence idle = text_of(cache, 600);
+  const Sequence other = cache.open_sequence().value();
+  ASSERT_OK(extend(cache, {{other, 1}}));
+  const KvPages pages = *cache.view({&idle, 1}, 0)->k.sequences.front();
+  EXPECT_EQ(pages.first_page, (600U - 64 - 100 + 1) / 64);
+  EXPECT_EQ(pages.sealed_pages, (600U - 64) / 64);
+  EXPECT_EQ(cache.counters().seals, 2 * (pages.sealed_pages - pages.first_page)) << "not what left";
+}
+
+TEST_F(KvCacheCalls, SealingAndTakingBackMoveNoMoreThanTheyMust) {
+  KvGroup group = small_group();
+  group.tail = 0;
+  KvCache cache = make({.groups = {group}, .max_tokens = 2000, .max_step_tokens = 900});
+  const Sequence text = text_of(cache, 900);
+  Encoder encoder = device.encoder();
+  ASSERT_OK(cache.truncate(encoder, text, 100));
+  ASSERT_OK(std::move(encoder).submit());
+  EXPECT_EQ(cache.counters().seals, 2U * 2) << "of keys and of values the pages that stay";
+  EXPECT_EQ(cache.counters().unseals, 2U);
+  EXPECT_EQ(cache.counters().copied_bytes, 2U * 4 * 2 * 16 * 2) << "sinks: tokens, layers, dims, bytes";
+}
+
+TEST_F(KvCacheCalls, TokensCanBeTakenBackWhenPagesAreShort) {
+  KvCache cache = make({.groups = {small_group()}, .max_tokens = 640, .max_step_tokens = 64});
+  const Sequence text = cache.open_sequence().value();
+  Status status;
+  while (status.ok()) status = extend(cache, {{text, 50}});
+  ASSERT_EQ(status.error().code, Errc::out_of_pages);
+  const std::uint64_t length = cache.length(text).value();
+  Encoder encoder = device.encoder();
+  EXPECT_OK(cache.truncate(encoder, text, length - 3));
+  EXPECT_OK(cache.truncate(encoder, text, 30));
+  EXPECT_OK(std::move(encoder).submit());
+  EXPECT_OK(extend(cache, {{text, 50}}));
 }
 
 TEST_F(KvCacheCalls, CloseInTheMiddleOfAChangeHoldsWhateverBecomesOfIt) {

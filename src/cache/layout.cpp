@@ -72,7 +72,7 @@ Status check_group(const KvGroup& group, std::size_t index) {
   }
   if (seals(group) && group.window && *group.window < group.tail) {
     return core::refuse(of_group(index, "window"), *group.window,
-                        "at least the tail of {}: of a smaller one nothing is ever sealed", group.tail);
+                        "at least the tail of {}: no sealed page would ever be seen", group.tail);
   }
   return core::first_error(
       {check_side(group, index, {KvSide::keys, "k", "head_dim", group.k, group.head_dim}),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <limits>
 
 #include "core/check.h"
@@ -92,18 +93,9 @@ Status State::check_finished(const core::Refusal& refusal, const Text& text, con
   return {};
 }
 
-Status State::check_alive(std::string_view op, const Step& step) const {
-  for (const Step::Part& part : step.parts) {
-    const core::Refusal refusal{op, {"the step"}};
-    if (auto slot = find(refusal, part.sequence); !slot) {
-      return core::refuse(refusal, "over: one of its sequences is closed", "one of open sequences");
-    }
-    if (slots_[part.sequence.slot].text.step.get() != &step) {
-      return core::refuse(refusal, "over: a sequence was extended or truncated since, or its encoder was dropped",
-                          "the newest step of its sequences");
-    }
-  }
-  return {};
+bool State::is_alive(const Step& step, const Step::Part& part) const noexcept {
+  const Slot& slot = slots_[part.sequence.slot];
+  return slot.open && slot.generation == part.sequence.generation && slot.text.step.get() == &step;
 }
 
 // ---- changing things
@@ -171,7 +163,7 @@ Result<Work*> State::work_in(std::string_view op, Encoder& encoder) {
 }
 
 template <class Plan>
-Status State::change(std::string_view op, Encoder& encoder, const Plan& plan) {
+Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step) {
   auto work = work_in(op, encoder);
   if (!work) return work.error();
   for (const Work* const other : works_) {
@@ -180,26 +172,29 @@ Status State::change(std::string_view op, Encoder& encoder, const Plan& plan) {
                         "that one, or its submission first");
   }
   Change change(layout_.tracks, pools_);
-  std::vector<NewText> texts;
+  NewTexts texts(slots_.size());
   if (Status status = plan(change, **work, texts); !status) return status;
   settle_others(change, **work, texts);
-  reserve(**work, change, texts);
+  Memo memo = prepare(**work, change, texts);
   if (Status status = record(encoder, change); !status) return status;
-  apply(**work, change, texts);
+  apply(**work, change, texts, memo);
+  if (step) {
+    step->extended_in = *work;
+    (*work)->steps.push_back(std::move(step));
+  }
   return {};
 }
 
 // A text that is not in the step may wait; it is settled here where pages are left, so that it gives back dense ones.
-void State::settle_others(Change& change, const Work& work, std::vector<NewText>& texts) {
+void State::settle_others(Change& change, const Work& work, NewTexts& texts) {
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const Text& text = slots_[slot].text;
-    if (!slots_[slot].open || !change.is_due(text)) continue;
-    if (std::ranges::find(texts, slot, &NewText::slot) != texts.end()) continue;
+    if (!slots_[slot].open || texts.named[slot] || !change.is_due(text)) continue;
     if (text.step && !is_finished(*text.step, &work)) continue;
     Change other(layout_.tracks, pools_);
     auto settled = other.settled(text);
     if (!settled) continue;
-    texts.push_back({slot, std::move(settled).value()});
+    texts.add(slot, std::move(settled).value());
     change.merge(std::move(other));
   }
 }
@@ -216,25 +211,33 @@ Status State::record(Encoder& encoder, const Change& change) const {
   return status;
 }
 
-void State::reserve(Work& work, const Change& change, const std::vector<NewText>& texts) {
-  for (const NewText& fresh : texts) {
+// All that may fail for want of memory, so that apply() cannot.
+State::Memo State::prepare(Work& work, const Change& change, const NewTexts& texts) const {
+  Memo memo;
+  for (const NewText& fresh : texts.list) {
     const Slot& slot = slots_[fresh.slot];
     const bool known = std::ranges::find(work.before, fresh.slot, &Work::Before::slot) != work.before.end() ||
                        std::ranges::find(work.forked, fresh.slot) != work.forked.end();
     if (known) continue;
     if (slot.open) {
-      work.before.push_back({fresh.slot, slot.text});
+      memo.before.push_back({fresh.slot, slot.text});
     } else {
-      work.forked.push_back(fresh.slot);
+      memo.forked.push_back(fresh.slot);
     }
   }
+  work.before.reserve(work.before.size() + memo.before.size());
+  work.forked.reserve(work.forked.size() + memo.forked.size());
   work.taken.reserve(work.taken.size() + change.taken().size());
   work.given.reserve(work.given.size() + change.given().size());
+  work.steps.reserve(work.steps.size() + 1);
+  return memo;
 }
 
-void State::apply(Work& work, Change& change, std::vector<NewText>& texts) noexcept {
+void State::apply(Work& work, Change& change, NewTexts& texts, Memo& memo) noexcept {
   start(work);
   work.changes = true;
+  std::ranges::move(memo.before, std::back_inserter(work.before));
+  std::ranges::move(memo.forked, std::back_inserter(work.forked));
   work.taken.insert(work.taken.end(), change.taken().begin(), change.taken().end());
   work.given.insert(work.given.end(), change.given().begin(), change.given().end());
   for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
@@ -243,7 +246,7 @@ void State::apply(Work& work, Change& change, std::vector<NewText>& texts) noexc
     work.unseals += moves.unseals.size();
     work.copied_bytes += moves.copied_slots() * layout_.tracks[track].slot_bytes();
   }
-  for (NewText& fresh : texts) {
+  for (NewText& fresh : texts.list) {
     slots_[fresh.slot].text = std::move(fresh.text);
     slots_[fresh.slot].open = true;
   }
@@ -258,6 +261,7 @@ void State::ended(Work& work, runtime::Watcher::End end) noexcept {
     AppendMark& mark = append.step->marks[append.layer];
     mark = {.recorded_in = nullptr, .submitted = submitted};
   }
+  for (const std::shared_ptr<Step>& step : work.steps) step->extended_in = nullptr;
   if (work.changes && submitted) {
     seals_ += work.seals;
     unseals_ += work.unseals;
@@ -307,7 +311,7 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
   if (extensions.empty()) return core::refuse({kOp, {"extensions"}}, "empty", "at least one");
   auto step = std::make_shared<Step>();
   step->marks.resize(layout_.layers.size());
-  const auto plan = [&](Change& change, const Work& work, std::vector<NewText>& texts) -> Status {
+  const auto plan = [&](Change& change, const Work& work, NewTexts& texts) -> Status {
     std::uint64_t tokens = 0;
     for (std::size_t i = 0; i < extensions.size(); ++i) {
       const KvExtension& extension = extensions[i];
@@ -315,7 +319,7 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
       const core::Refusal of_tokens{kOp, {"extensions", i, "tokens"}};
       auto slot = find(of_sequence, extension.sequence);
       if (!slot) return slot.error();
-      if (std::ranges::find(texts, *slot, &NewText::slot) != texts.end()) {
+      if (texts.named[*slot]) {
         return core::refuse(of_sequence, "extended by this step already", "each sequence once");
       }
       const Text& text = slots_[*slot].text;
@@ -336,15 +340,15 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
       auto extended = change.extended(*settled, extension.tokens);
       if (!extended) return extended.error();
       extended->step = step;
-      step->parts.push_back({extension.sequence, text.length, extension.tokens, extended->tracks});
+      step->parts.push_back({extension.sequence, text.length, extension.tokens});
       for (std::uint64_t position = text.length; position < extended->length; ++position) {
         step->positions.push_back(static_cast<std::int64_t>(position));
       }
-      texts.push_back({*slot, std::move(extended).value()});
+      texts.add(*slot, std::move(extended).value());
     }
     return {};
   };
-  if (Status status = change(kOp, encoder, plan); !status) return status.error();
+  if (Status status = change(kOp, encoder, plan, step); !status) return status.error();
   return step;
 }
 
@@ -352,7 +356,7 @@ Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
   const core::Refusal of_sequence{"KvCache::fork", {"sequence"}};
   const std::lock_guard lock(mutex_);
   std::uint32_t child = 0;
-  const auto plan = [&](Change& change, const Work& work, std::vector<NewText>& texts) -> Status {
+  const auto plan = [&](Change& change, const Work& work, NewTexts& texts) -> Status {
     auto slot = find(of_sequence, sequence);
     if (!slot) return slot.error();
     if (Status status = check_finished(of_sequence, slots_[*slot].text, &work); !status) return status;
@@ -363,8 +367,8 @@ Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
     auto forked = change.forked(*settled);
     if (!forked) return forked.error();
     forked->step.reset();
-    texts.push_back({*slot, std::move(settled).value()});
-    texts.push_back({*free, std::move(forked).value()});
+    texts.add(*slot, std::move(settled).value());
+    texts.add(*free, std::move(forked).value());
     child = *free;
     return {};
   };
@@ -375,30 +379,47 @@ Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
 Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length) {
   constexpr std::string_view kOp = "KvCache::truncate";
   const std::lock_guard lock(mutex_);
-  return change(kOp, encoder, [&](Change& change, const Work& work, std::vector<NewText>& texts) -> Status {
+  return change(kOp, encoder, [&](Change& change, const Work& work, NewTexts& texts) -> Status {
     auto slot = find({kOp, {"sequence"}}, sequence);
     if (!slot) return slot.error();
     const Text& text = slots_[*slot].text;
     if (length > text.length) {
       return core::refuse({kOp, {"length"}}, length, "at most the {} tokens of the sequence", text.length);
     }
-    // A step that is not finished must go as a whole; then what it left undone does not matter.
     Text finished = text;
-    if (text.step && !is_finished(*text.step, &work)) {
-      finished.length = std::ranges::find(text.step->parts, sequence, &Step::Part::sequence)->position;
-      if (length > finished.length) return check_finished({kOp, {"sequence"}}, text, &work);
+    if (text.step) {
+      // What another encoder is still to write would land in slots that the next tokens take.
+      const auto elsewhere = std::ranges::find_if(text.step->marks, [&](const AppendMark& mark) {
+        return mark.recorded_in != nullptr && mark.recorded_in != &work;
+      });
+      // A step that is not finished must go as a whole; then what it left undone does not matter.
+      if (!is_finished(*text.step, &work)) {
+        finished.length = std::ranges::find(text.step->parts, sequence, &Step::Part::sequence)->position;
+      }
+      if (elsewhere != text.step->marks.end() || length > finished.length) {
+        return check_finished({kOp, {"sequence"}}, text, &work);
+      }
     }
-    auto truncated = change.truncated(finished, length);
+    auto truncated = this->truncated(change, finished, length);
     if (!truncated) return truncated.error();
-    truncated->step.reset();
-    texts.push_back({*slot, std::move(truncated).value()});
+    if (length < text.length) truncated->step.reset();
+    texts.add(*slot, std::move(truncated).value());
     return {};
   });
 }
 
+// Where pages are short, what is due stays dense, so that tokens can always be taken back.
+Result<Text> State::truncated(Change& change, const Text& text, std::uint64_t length) {
+  Change settling(layout_.tracks, pools_);
+  auto truncated = settling.truncated(text, length);
+  if (truncated) change.merge(std::move(settling));
+  if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
+  return change.cut(text, length);
+}
+
 Status State::settle(Encoder& encoder) {
   const std::lock_guard lock(mutex_);
-  return change("KvCache::settle", encoder, [](Change&, const Work&, std::vector<NewText>&) -> Status { return {}; });
+  return change("KvCache::settle", encoder, [](Change&, const Work&, NewTexts&) -> Status { return {}; });
 }
 
 // ---- values
@@ -416,27 +437,47 @@ Status State::check_shape(const core::Argument& argument, const View& view, cons
   return {};
 }
 
+// Texts that were closed or truncated since are left out: a batch goes on without them.
 void State::store_side(Encoder& encoder, const Step& step, std::size_t track, const StorePair& pair) const {
   const std::uint64_t page = layout_.tracks[track].rule.page;
   std::vector<TokenRun> runs;
+  std::uint64_t first = 0;  // of the runs' tokens
+  std::uint64_t next = 0;
+  const auto flush = [&] {
+    const StorePair part{pair.from.slice(first, next - first), pair.to};
+    if (!runs.empty()) {
+      store(encoder, {.pairs = {&part, 1}, .sequences = runs, .non_finite = counter(track, CounterOf::append)});
+    }
+    runs.clear();
+  };
   for (const Step::Part& part : step.parts) {
-    const KvPages& pages = *part.tracks[track];
-    const auto dense = std::span(pages.places).subspan(pages.sealed_pages - pages.first_page);
-    runs.push_back({.tokens = part.tokens,
-                    .position = part.position - pages.sealed_pages * page,
-                    .capacity = dense.size() * page,
-                    .table = dense,
-                    .when_full = WhenFull::refuse});
+    if (is_alive(step, part)) {
+      const KvPages& pages = *slots_[part.sequence.slot].text.tracks[track];
+      const auto dense = std::span(pages.places).subspan(pages.sealed_pages - pages.first_page);
+      runs.push_back({.tokens = part.tokens,
+                      .position = part.position - pages.sealed_pages * page,
+                      .capacity = dense.size() * page,
+                      .table = dense,
+                      .when_full = WhenFull::refuse});
+      next += part.tokens;
+    } else {
+      flush();
+      first = next += part.tokens;
+    }
   }
-  store(encoder, {.pairs = {&pair, 1}, .sequences = runs, .non_finite = counter(track, CounterOf::append)});
+  flush();
 }
 
 Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input) {
   constexpr std::string_view kOp = "KvStep::append";
+  const core::Refusal of_step{kOp, {"the step"}};
   const std::lock_guard lock(mutex_);
   auto layer = find_layer(kOp, input.layer);
   if (!layer) return layer.error();
-  if (Status status = check_alive(kOp, *step); !status) return status;
+  if (std::ranges::none_of(step->parts, [&](const Step::Part& part) { return is_alive(*step, part); })) {
+    return core::refuse(of_step, "over: its sequences were closed or truncated, or its encoder was dropped",
+                        "the newest step of a sequence");
+  }
   AppendMark& mark = step->marks[*layer];
   if (mark.submitted || mark.recorded_in != nullptr) {
     return core::refuse({kOp, {"layer"}}, fmt::format("{}, which was appended already", input.layer),
@@ -444,6 +485,10 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   }
   auto work = work_in(kOp, encoder);
   if (!work) return work.error();
+  if (step->extended_in != nullptr && step->extended_in != *work) {
+    return core::refuse(of_step, "extended in another encoder that is not submitted",
+                        "that one, or its submission first");
+  }
   (*work)->appends.reserve((*work)->appends.size() + 1);
 
   const Layer& place = layout_.layers[*layer];
@@ -479,13 +524,19 @@ KvView State::empty_view(std::size_t layer) const {
           .window = spec_.groups[place.group].window};
 }
 
+void State::add_text(KvView& view, std::size_t layer, const Text& text) const {
+  const std::size_t group = layout_.layers[layer].group;
+  view.k.sequences.push_back(text.tracks[track_of(group, KvSide::keys)]);
+  view.v.sequences.push_back(text.tracks[track_of(group, KvSide::values)]);
+  view.lengths.push_back(text.length);
+}
+
 Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t number) const {
   constexpr std::string_view kOp = "KvCache::view";
   const std::lock_guard lock(mutex_);
   auto layer = find_layer(kOp, number);
   if (!layer) return layer.error();
   KvView view = empty_view(*layer);
-  const std::size_t group = layout_.layers[*layer].group;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     auto slot = find({kOp, {"sequences", i}}, sequences[i]);
     if (!slot) return slot.error();
@@ -493,9 +544,7 @@ Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t nu
     if (text.step && !text.step->marks[*layer].submitted && text.step->marks[*layer].recorded_in == nullptr) {
       return core::refuse({kOp, {"sequences", i}}, "in a step that has not appended this layer", "its append before");
     }
-    view.k.sequences.push_back(text.tracks[track_of(group, KvSide::keys)]);
-    view.v.sequences.push_back(text.tracks[track_of(group, KvSide::values)]);
-    view.lengths.push_back(text.length);
+    add_text(view, *layer, text);
   }
   return view;
 }
@@ -505,18 +554,18 @@ Result<KvView> State::view(const Step& step, std::uint32_t number) const {
   const std::lock_guard lock(mutex_);
   auto layer = find_layer(kOp, number);
   if (!layer) return layer.error();
-  if (Status status = check_alive(kOp, step); !status) return status.error();
+  for (const Step::Part& part : step.parts) {
+    if (is_alive(step, part)) continue;
+    return core::refuse({kOp, {"the step"}},
+                        "over for a sequence that was closed or truncated, or its encoder was dropped",
+                        "all of its sequences as it left them");
+  }
   const AppendMark& mark = step.marks[*layer];
   if (!mark.submitted && mark.recorded_in == nullptr) {
     return core::refuse({kOp, {"layer"}}, fmt::format("{}, which was not appended", number), "its append before");
   }
   KvView view = empty_view(*layer);
-  const std::size_t group = layout_.layers[*layer].group;
-  for (const Step::Part& part : step.parts) {
-    view.k.sequences.push_back(part.tracks[track_of(group, KvSide::keys)]);
-    view.v.sequences.push_back(part.tracks[track_of(group, KvSide::values)]);
-    view.lengths.push_back(part.position + part.tokens);
-  }
+  for (const Step::Part& part : step.parts) add_text(view, *layer, slots_[part.sequence.slot].text);
   return view;
 }
 

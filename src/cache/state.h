@@ -34,11 +34,11 @@ struct Step {
     Sequence sequence;
     std::uint64_t position;  // of its first token
     std::uint64_t tokens;
-    std::vector<Pages> tracks;  // the text with these tokens
   };
   std::vector<Part> parts;
   std::vector<std::int64_t> positions;
-  std::vector<AppendMark> marks;  // one per layer of the layout
+  std::vector<AppendMark> marks;      // one per layer of the layout
+  const Work* extended_in = nullptr;  // not submitted yet: a layer in another encoder could outlive the step
 };
 
 // What one encoder has recorded for a cache and not submitted yet.
@@ -61,8 +61,9 @@ class Work final : public runtime::Watcher {
   std::uint64_t serial = 0;  // rises with every encoder that records something; 0 before that
   bool changes = false;      // the cache itself, beside appending
   std::vector<Append> appends;
-  std::vector<Before> before;         // texts as they were
-  std::vector<std::uint32_t> forked;  // slots of texts that were not there
+  std::vector<std::shared_ptr<Step>> steps;  // that begin here
+  std::vector<Before> before;                // texts as they were
+  std::vector<std::uint32_t> forked;         // slots of texts that were not there
   std::vector<PageUse> taken, given;
   std::uint64_t seals = 0, unseals = 0, copied_bytes = 0;
 };
@@ -108,6 +109,21 @@ class State : public std::enable_shared_from_this<State> {
     std::uint32_t slot;
     Text text;
   };
+  // What a call makes of texts, each once.
+  struct NewTexts {
+    explicit NewTexts(std::size_t slots) : named(slots) {}
+    void add(std::uint32_t slot, Text text) {
+      list.push_back({slot, std::move(text)});
+      named[slot] = true;
+    }
+    std::vector<NewText> list;
+    std::vector<bool> named;  // by slot
+  };
+  // What a work must remember of a change, ready to be moved into it.
+  struct Memo {
+    std::vector<Work::Before> before;
+    std::vector<std::uint32_t> forked;
+  };
   // Pages that wait until the encoders that were open when they were given back have ended.
   struct Limbo {
     std::uint64_t serial;  // of the newest of them
@@ -119,17 +135,18 @@ class State : public std::enable_shared_from_this<State> {
   Result<std::uint32_t> free_slot() const;
   bool is_finished(const Step& step, const Work* work) const noexcept;
   Status check_finished(const core::Refusal& refusal, const Text& text, const Work* work) const;
-  Status check_alive(std::string_view op, const Step& step) const;
+  bool is_alive(const Step& step, const Step::Part& part) const noexcept;
   Status check_shape(const core::Argument& argument, const View& view, const Track& track, std::uint64_t tokens) const;
 
   Result<Work*> work_in(std::string_view op, Encoder& encoder);
-  // Runs plan(Change&, const Work&, std::vector<NewText>&) -> Status, settles other texts, records and applies.
+  // Runs plan(Change&, const Work&, NewTexts&) -> Status, settles other texts, records and applies. A step begins here.
   template <class Plan>
-  Status change(std::string_view op, Encoder& encoder, const Plan& plan);
-  void settle_others(Change& change, const Work& work, std::vector<NewText>& texts);
+  Status change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step = {});
+  void settle_others(Change& change, const Work& work, NewTexts& texts);
   Status record(Encoder& encoder, const Change& change) const;
-  void reserve(Work& work, const Change& change, const std::vector<NewText>& texts);
-  void apply(Work& work, Change& change, std::vector<NewText>& texts) noexcept;
+  Memo prepare(Work& work, const Change& change, const NewTexts& texts) const;
+  void apply(Work& work, Change& change, NewTexts& texts, Memo& memo) noexcept;
+  Result<Text> truncated(Change& change, const Text& text, std::uint64_t length);
 
   void start(Work& work) noexcept;
   void give_back(std::vector<PageUse> uses) noexcept;
@@ -137,6 +154,7 @@ class State : public std::enable_shared_from_this<State> {
 
   Counter counter(std::size_t track, CounterOf what) const;
   void store_side(Encoder& encoder, const Step& step, std::size_t track, const StorePair& pair) const;
+  void add_text(KvView& view, std::size_t layer, const Text& text) const;
   KvView empty_view(std::size_t layer) const;
 
   mutable std::mutex mutex_;
