@@ -1,13 +1,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <thread>
 
 #include "cache/kv_cache_steps_reference.h"
 #include "harness/elements.h"
+#include "harness/environment.h"
 #include "harness/on_device.h"
 #include "harness/source_file.h"
 
@@ -15,11 +15,6 @@
 
 namespace rota::test {
 namespace {
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text != nullptr ? std::stoull(text) : otherwise;
-}
 
 TEST(KvCache, AgreesWithPlainListsAfterEveryRandomStep) {
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
