@@ -595,6 +595,28 @@ TEST_F(KvCacheValues, AStepThatWasTakenBackWritesNothingLater) {
   EXPECT_EQ(dense_keys(text), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2}));
 }
 
+TEST_F(KvCacheValues, ATextThatComesBackIntoAStepLacksNoLayer) {
+  const Sequence first = cache.open_sequence().value();
+  const Sequence second = cache.open_sequence().value();
+  for (const Sequence text : {first, second}) extend(text, 4, 1);
+  Encoder encoder = device.encoder();
+  const std::vector<KvExtension> extensions{{first, 2}, {second, 2}};
+  KvStep step = cache.extend(encoder, extensions).value();
+  ASSERT_OK(std::move(encoder).submit());
+  std::optional<Encoder> dropped = device.encoder();
+  ASSERT_OK(cache.truncate(*dropped, first, 4));
+  {
+    Encoder early = device.encoder();
+    append(early, step, 0, 7);
+    expect_error(early.status(), Errc::invalid_argument, {"taken back for a sequence in another encoder"});
+  }
+  dropped.reset();
+  Encoder later = device.encoder();
+  for (const std::uint32_t layer : {0U, 1U}) append(later, step, layer, 7);
+  ASSERT_OK(std::move(later).submit());
+  for (const Sequence text : {first, second}) EXPECT_EQ(dense_keys(text), (std::vector<float>{1, 1, 1, 1, 7, 7}));
+}
+
 TEST_F(KvCacheValues, AStepsViewFollowsWhatSettlesItsTexts) {
   const Sequence text = cache.open_sequence().value();
   Encoder encoder = device.encoder();

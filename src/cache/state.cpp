@@ -11,6 +11,7 @@
 namespace rota::cache {
 namespace {
 
+constexpr std::string_view kAppend = "KvStep::append";
 constexpr std::uint64_t kMaxExtension = 65536;
 constexpr auto kMaxLength = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());  // what rope() takes
 
@@ -430,7 +431,7 @@ Counter State::counter(std::size_t track, CounterOf what) const {
 
 Status State::check_shape(const core::Argument& argument, const View& view, const Track& track,
                           std::uint64_t tokens) const {
-  const auto of = [&](std::string_view field) { return core::Refusal{"KvStep::append", {argument.name, {}, field}}; };
+  const auto of = [&](std::string_view field) { return core::Refusal{kAppend, {argument.name, {}, field}}; };
   if (view.shape.tokens != tokens) return core::refuse(of("shape.tokens"), view.shape.tokens, "the step's {}", tokens);
   if (view.shape.heads != track.heads) return core::refuse(of("shape.heads"), view.shape.heads, "{}", track.heads);
   if (view.shape.dim != track.dim) return core::refuse(of("shape.dim"), view.shape.dim, "{}", track.dim);
@@ -468,27 +469,41 @@ void State::store_side(Encoder& encoder, const Step& step, std::size_t track, co
   flush();
 }
 
-Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input) {
-  constexpr std::string_view kOp = "KvStep::append";
-  const core::Refusal of_step{kOp, {"the step"}};
-  const std::lock_guard lock(mutex_);
-  auto layer = find_layer(kOp, input.layer);
-  if (!layer) return layer.error();
-  if (std::ranges::none_of(step->parts, [&](const Step::Part& part) { return is_alive(*step, part); })) {
-    return core::refuse(of_step, "over: its sequences were closed or truncated, or its encoder was dropped",
+Status State::check_append(const Step& step, std::size_t layer, const Work& work) const {
+  const core::Refusal refusal{kAppend, {"the step"}};
+  if (std::ranges::none_of(step.parts, [&](const Step::Part& part) { return is_alive(step, part); })) {
+    return core::refuse(refusal, "over: its sequences were closed or truncated, or its encoder was dropped",
                         "the newest step of a sequence");
   }
-  AppendMark& mark = step->marks[*layer];
+  const AppendMark& mark = step.marks[layer];
   if (mark.submitted || mark.recorded_in != nullptr) {
-    return core::refuse({kOp, {"layer"}}, fmt::format("{}, which was appended already", input.layer),
+    return core::refuse({kAppend, {"layer"}},
+                        fmt::format("{}, which was appended already", layout_.layers[layer].number),
                         "each layer once in a step");
   }
-  auto work = work_in(kOp, encoder);
-  if (!work) return work.error();
-  if (step->extended_in != nullptr && step->extended_in != *work) {
-    return core::refuse(of_step, "extended in another encoder that is not submitted",
+  if (step.extended_in != nullptr && step.extended_in != &work) {
+    return core::refuse(refusal, "extended in another encoder that is not submitted",
                         "that one, or its submission first");
   }
+  // A text that comes back if another encoder is dropped would lack what is stored without it now.
+  for (const Work* const other : works_) {
+    if (other == &work) continue;
+    for (const Work::Before& before : other->before) {
+      if (before.text.step.get() != &step || slots_[before.slot].text.step.get() == &step) continue;
+      return core::refuse(refusal, "taken back for a sequence in another encoder that is not submitted",
+                          "that one, or its submission first");
+    }
+  }
+  return {};
+}
+
+Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input) {
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kAppend, input.layer);
+  if (!layer) return layer.error();
+  auto work = work_in(kAppend, encoder);
+  if (!work) return work.error();
+  if (Status status = check_append(*step, *layer, **work); !status) return status;
   (*work)->appends.reserve((*work)->appends.size() + 1);
 
   const Layer& place = layout_.layers[*layer];
@@ -503,7 +518,7 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   if (Status status = encoder.status(); !status) return status;
   start(**work);
   (*work)->appends.push_back({step, *layer});
-  mark.recorded_in = *work;
+  step->marks[*layer].recorded_in = *work;
   return {};
 }
 

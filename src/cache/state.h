@@ -136,6 +136,7 @@ class State : public std::enable_shared_from_this<State> {
   bool is_finished(const Step& step, const Work* work) const noexcept;
   Status check_finished(const core::Refusal& refusal, const Text& text, const Work* work) const;
   bool is_alive(const Step& step, const Step::Part& part) const noexcept;
+  Status check_append(const Step& step, std::size_t layer, const Work& work) const;
   Status check_shape(const core::Argument& argument, const View& view, const Track& track, std::uint64_t tokens) const;
 
   Result<Work*> work_in(std::string_view op, Encoder& encoder);

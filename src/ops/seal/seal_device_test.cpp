@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "core/extent.h"
 #include "harness/counter.h"
 #include "harness/elements.h"
+#include "harness/environment.h"
 #include "harness/guarded.h"
 #include "harness/on_device.h"
 #include "harness/pages.h"
@@ -135,8 +135,7 @@ class SealOnDevice : public test::OnDevice {
 
 // ROTA_TEST_SEAL_VALUES asks for more values than the usual run takes: 100000000 take half a minute on the CPU.
 TEST_F(SealOnDevice, GivesTheBytesOfTheDefinition) {
-  const char* const asked = std::getenv("ROTA_TEST_SEAL_VALUES");
-  const std::uint64_t wanted = asked == nullptr ? 0 : std::strtoull(asked, nullptr, 10);
+  const std::uint64_t wanted = test::number_from("ROTA_TEST_SEAL_VALUES", 0);
   std::uint64_t values = 0;
   std::uint64_t kind = 0;
   do {
