@@ -73,17 +73,15 @@ Result<std::uint32_t> State::free_slot() const {
                fmt::format("KvCache: all {} sequences are open, as many as max_sequences allows", slots_.size())};
 }
 
-bool State::is_finished(const Step& step, const Work* work) const noexcept {
-  return std::ranges::all_of(step.marks, [&](const AppendMark& mark) {
-    return mark.submitted || (mark.recorded_in != nullptr && mark.recorded_in == work);
-  });
+bool State::is_finished(const Step& step, const Work& work) const noexcept {
+  return std::ranges::all_of(step.marks, [&](const AppendMark& mark) { return mark.is_before(work); });
 }
 
-Status State::check_finished(const core::Refusal& refusal, const Text& text, const Work* work) const {
-  if (!text.step || is_finished(*text.step, work)) return {};
+Status State::check_finished(const core::Refusal& refusal, const Text& text, const Work& work) const {
+  if (!text.step) return {};
   for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
     const AppendMark& mark = text.step->marks[layer];
-    if (mark.submitted || (mark.recorded_in != nullptr && mark.recorded_in == work)) continue;
+    if (mark.is_before(work)) continue;
     return core::refuse(
         refusal,
         fmt::format(
@@ -191,7 +189,7 @@ void State::settle_others(Change& change, const Work& work, NewTexts& texts) {
   for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
     const Text& text = slots_[slot].text;
     if (!slots_[slot].open || texts.named[slot] || !change.is_due(text)) continue;
-    if (text.step && !is_finished(*text.step, &work)) continue;
+    if (text.step && !is_finished(*text.step, work)) continue;
     Change other(layout_.tracks, pools_);
     auto settled = other.settled(text);
     if (!settled) continue;
@@ -324,7 +322,7 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
         return core::refuse(of_sequence, "extended by this step already", "each sequence once");
       }
       const Text& text = slots_[*slot].text;
-      if (Status status = check_finished(of_sequence, text, &work); !status) return status;
+      if (Status status = check_finished(of_sequence, text, work); !status) return status;
       if (extension.tokens == 0 || extension.tokens > kMaxExtension) {
         return core::refuse(of_tokens, std::uint64_t{extension.tokens}, "1 to {}", kMaxExtension);
       }
@@ -360,7 +358,7 @@ Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
   const auto plan = [&](Change& change, const Work& work, NewTexts& texts) -> Status {
     auto slot = find(of_sequence, sequence);
     if (!slot) return slot.error();
-    if (Status status = check_finished(of_sequence, slots_[*slot].text, &work); !status) return status;
+    if (Status status = check_finished(of_sequence, slots_[*slot].text, work); !status) return status;
     auto free = free_slot();
     if (!free) return free.error();
     auto settled = change.settled(slots_[*slot].text);
@@ -394,11 +392,11 @@ Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length
         return mark.recorded_in != nullptr && mark.recorded_in != &work;
       });
       // A step that is not finished must go as a whole; then what it left undone does not matter.
-      if (!is_finished(*text.step, &work)) {
+      if (!is_finished(*text.step, work)) {
         finished.length = std::ranges::find(text.step->parts, sequence, &Step::Part::sequence)->position;
       }
       if (elsewhere != text.step->marks.end() || length > finished.length) {
-        return check_finished({kOp, {"sequence"}}, text, &work);
+        return check_finished({kOp, {"sequence"}}, text, work);
       }
     }
     auto truncated = this->truncated(change, finished, length);

@@ -27,6 +27,9 @@ enum class CounterOf : std::uint8_t { append, seal };
 struct AppendMark {
   const Work* recorded_in = nullptr;  // not submitted yet
   bool submitted = false;
+
+  // Whether it runs before what the work's encoder records next.
+  bool is_before(const Work& work) const noexcept { return submitted || recorded_in == &work; }
 };
 
 struct Step {
@@ -133,8 +136,8 @@ class State : public std::enable_shared_from_this<State> {
   Result<std::uint32_t> find(const core::Refusal& refusal, Sequence sequence) const;
   Result<std::size_t> find_layer(std::string_view op, std::uint32_t number) const;
   Result<std::uint32_t> free_slot() const;
-  bool is_finished(const Step& step, const Work* work) const noexcept;
-  Status check_finished(const core::Refusal& refusal, const Text& text, const Work* work) const;
+  bool is_finished(const Step& step, const Work& work) const noexcept;
+  Status check_finished(const core::Refusal& refusal, const Text& text, const Work& work) const;
   bool is_alive(const Step& step, const Step::Part& part) const noexcept;
   Status check_append(const Step& step, std::size_t layer, const Work& work) const;
   Status check_shape(const core::Argument& argument, const View& view, const Track& track, std::uint64_t tokens) const;
