@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backend/vulkan/backend.h"
+#include "harness/failing_driver.h"
 #include "harness/on_device.h"
 #include "runtime/device_state.h"
 
@@ -10,14 +11,6 @@
 
 namespace rota::test {
 namespace {
-
-VkResult VKAPI_PTR no_pipeline(VkDevice, VkPipelineCache, uint32_t, const VkComputePipelineCreateInfo*,
-                               const VkAllocationCallbacks*, VkPipeline* pipelines) {
-  *pipelines = VK_NULL_HANDLE;
-  return VK_ERROR_INVALID_SHADER_NV;
-}
-
-VkResult VKAPI_PTR lost_at_submit(VkQueue, uint32_t, const VkSubmitInfo*, VkFence) { return VK_ERROR_DEVICE_LOST; }
 
 // Lets some allocations pass.
 struct Memory {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "harness/failing_driver.h"
 #include "harness/on_device.h"
 #include "ops/store/store_reference.h"
 #include "runtime/device_state.h"
@@ -17,7 +18,9 @@ namespace rota::vulkan {
 namespace {
 
 using test::expect_error;
+using test::lost_at_submit;
 using test::make_pair;
+using test::no_pipeline;
 using test::run_store;
 
 VulkanBackend& backend_of(Device& device) { return dynamic_cast<VulkanBackend&>(device.state()->backend()); }
@@ -25,14 +28,6 @@ VulkanBackend& backend_of(Device& device) { return dynamic_cast<VulkanBackend&>(
 VkResult VKAPI_PTR no_memory(VkDevice, const VkMemoryAllocateInfo*, const VkAllocationCallbacks*, VkDeviceMemory*) {
   return VK_ERROR_OUT_OF_DEVICE_MEMORY;
 }
-
-VkResult VKAPI_PTR no_pipeline(VkDevice, VkPipelineCache, uint32_t, const VkComputePipelineCreateInfo*,
-                               const VkAllocationCallbacks*, VkPipeline* pipelines) {
-  *pipelines = VK_NULL_HANDLE;
-  return VK_ERROR_INVALID_SHADER_NV;
-}
-
-VkResult VKAPI_PTR lost_at_submit(VkQueue, uint32_t, const VkSubmitInfo*, VkFence) { return VK_ERROR_DEVICE_LOST; }
 
 VkResult VKAPI_PTR lost_at_wait(VkDevice, uint32_t, const VkFence*, VkBool32, uint64_t) { return VK_ERROR_DEVICE_LOST; }
 
