@@ -149,6 +149,15 @@ TEST(KvCacheSpec, LargestSizesFitTheArithmetic) {
   EXPECT_EQ(memory.groups[0].k.dense.pages, 256U * 3 + (2 * 2048 - 256 * 2) / 128);
 }
 
+TEST(KvCacheSpec, OnlyASideThatSealsHasSinks) {
+  KvGroup group = small_group();
+  group.sinks = 3;
+  group.v = DType::f16;
+  const KvMemory memory = estimate({.groups = {group}, .max_tokens = 1000, .max_sequences = 5}).value();
+  EXPECT_EQ(memory.groups[0].k.sinks, (KvPoolSize{5, std::uint64_t{3} * 2 * 16 * 2})) << "tokens, layers, dims, bytes";
+  EXPECT_EQ(memory.groups[0].v.sinks, KvPoolSize{});
+}
+
 std::uint64_t allocated_bytes(const KvCache& cache) {
   std::set<const void*> seen;
   std::uint64_t bytes = cache.memory().counter_bytes;

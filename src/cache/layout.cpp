@@ -144,11 +144,10 @@ std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturat
 
 Result<KvSideMemory> measure(const Track& track, const Budget& budget) {
   const std::uint64_t all_heads = product(track.layers, track.heads);
-  const std::uint64_t sinks = track.rule.seals ? track.rule.sinks : 0;
   const KvSideMemory memory{
       .sealed = {sealed_pages(track.rule, budget), track.format ? product(all_heads, page_bytes(*track.format)) : 0},
       .dense = {dense_pages(track.rule, budget), track.rule.page * track.slot_bytes()},
-      .sinks = {sinks == 0 ? 0 : budget.texts, sinks * track.slot_bytes()}};
+      .sinks = {track.rule.sinks == 0 ? 0 : budget.texts, track.rule.sinks * track.slot_bytes()}};
   std::uint64_t bytes = 0;
   for (const KvPoolSize& pool : {memory.sealed, memory.dense, memory.sinks}) {
     const std::uint64_t pool_bytes = product(pool.pages, pool.page_bytes);
