@@ -13,7 +13,7 @@
 #include "harness/on_device.h"
 #include "rota/rota.h"
 
-// Several encoders, open at once and ended in any order. Those that follow each other are in kv_cache_test.cpp.
+// Several encoders, open at once and ended in any order. Those that follow each other are in kv_cache_calls_test.cpp.
 
 namespace rota::test {
 namespace {

@@ -1,0 +1,315 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "harness/kv_cache_calls.h"
+#include "harness/on_device.h"
+#include "rota/rota.h"
+
+// Calls: which are refused, and what becomes of them when handles, texts and encoders end.
+
+namespace rota::test {
+namespace {
+
+// All that can be seen of a cache.
+struct Fingerprint {
+  KvCounters counters;
+  std::vector<std::uint64_t> lengths;
+  std::vector<KvPages> pages;
+
+  Fingerprint(const KvCache& cache, const std::vector<Sequence>& texts) : counters(cache.counters()) {
+    for (const Sequence text : texts) {
+      lengths.push_back(cache.length(text).value());
+      const KvView view = cache.view({&text, 1}, 0).value();
+      pages.push_back(*view.k.sequences.front());
+      pages.push_back(*view.v.sequences.front());
+    }
+  }
+
+  friend bool operator==(const Fingerprint& a, const Fingerprint& b) {
+    const auto used = [](const KvCounters& c) {
+      return std::array{c.sealed.used, c.dense.used, c.sinks.used, c.sealed.shared, c.dense.shared,
+                        c.sequences,   c.tokens,     c.seals,      c.unseals,       c.copied_bytes};
+    };
+    return a.lengths == b.lengths && a.pages == b.pages && used(a.counters) == used(b.counters);
+  }
+};
+
+TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
+  KvCache cache = make();
+  KvCache other = make();
+  const Sequence text = text_of(cache, 300);
+  const Sequence second = text_of(cache, 10);
+  const Sequence foreign = other.open_sequence().value();
+  const Sequence closed = cache.open_sequence().value();
+  cache.close(closed).value();
+  Sequence outside = text;
+  outside.slot = 1000;
+  const Sequence reused = cache.open_sequence().value();
+  ASSERT_EQ(reused.slot, closed.slot);
+  Device another = Device::open({.device = "cpu", .threads = 1}).value();
+
+  Encoder encoder = device.encoder();
+  Encoder of_another = another.encoder();
+  Encoder spent = device.encoder();
+  (void)std::move(spent).submit();
+  Encoder broken = device.encoder();
+  store(broken, {});
+
+  struct Bad {
+    std::string_view text;
+    std::function<Status()> call;
+    Errc code = Errc::invalid_argument;
+  };
+  const auto status_of = [](const auto& result) { return result ? Status() : Status(result.error()); };
+  const auto extends = [&](std::vector<KvExtension> extensions, Encoder* in = nullptr) {
+    return std::function<Status()>([&, extensions = std::move(extensions), in] {
+      return status_of(cache.extend(in != nullptr ? *in : encoder, extensions));
+    });
+  };
+  std::vector<Bad> all{
+      {"extensions is empty", extends({})},
+      {"extensions[0].sequence is of another cache", extends({{foreign, 1}})},
+      {"extensions[0].sequence is of another cache", extends({{Sequence{}, 1}})},
+      {"extensions[1].sequence is closed", extends({{text, 1}, {closed, 1}})},
+      {"extensions[0].sequence is closed", extends({{outside, 1}})},
+      {"extensions[1].sequence is extended by this step already", extends({{text, 1}, {text, 1}})},
+      {"extensions[0].tokens is 0", extends({{text, 0}})},
+      {"extensions[0].tokens is 65537; wanted 1 to 65536", extends({{text, 65537}})},
+      {"extensions[1].tokens is 400; wanted at most 600 in all", extends({{text, 201}, {second, 400}})},
+      {"the encoder is submitted already", extends({{text, 1}}, &spent)},
+      {"pairs is empty", extends({{text, 1}}, &broken)},
+      {"encoder is of another device", extends({{text, 1}}, &of_another)},
+      {"length is 301; wanted at most the 300", [&] { return cache.truncate(encoder, text, 301); }},
+      {"sequence is closed", [&] { return cache.truncate(encoder, closed, 0); }},
+      {"sequence is of another cache", [&] { return cache.truncate(encoder, foreign, 0); }},
+      {"encoder is of another device", [&] { return cache.truncate(of_another, text, 5); }},
+      {"sequence is closed", [&] { return status_of(cache.fork(encoder, closed)); }},
+      {"all 3 sequences are open", [&] { return status_of(cache.fork(encoder, text)); }, Errc::out_of_pages},
+      {"all 3 sequences are open", [&] { return status_of(cache.open_sequence()); }, Errc::out_of_pages},
+      {"sequence is closed", [&] { return cache.close(closed); }},
+      {"sequence is of another cache", [&] { return cache.close(foreign); }},
+      {"sequence is closed", [&] { return status_of(cache.length(closed)); }},
+      {"sequences[0] is of another cache", [&] { return status_of(cache.view({&foreign, 1}, 0)); }},
+      {"layer is 2; wanted one of the 2", [&] { return status_of(cache.view({&text, 1}, 2)); }},
+      {"encoder is of another device", [&] { return cache.settle(of_another); }}};
+  const Fingerprint before(cache, {text, second});
+  for (const Bad& bad : all) {
+    expect_error(bad.call(), bad.code, {bad.text});
+    EXPECT_TRUE(Fingerprint(cache, {text, second}) == before) << bad.text;
+  }
+  EXPECT_TRUE(encoder.status().ok()) << "a refused call leaves the encoder as it was";
+
+  KvCache gone = make();
+  {
+    const KvCache taken = std::move(gone);
+  }
+  // NOLINTBEGIN(bugprone-use-after-move): the subject
+  expect_error(gone.open_sequence(), Errc::invalid_argument, {"moved from"});
+  expect_error(gone.extend(encoder, text, 1), Errc::invalid_argument, {"moved from"});
+  expect_error(gone.close(text), Errc::invalid_argument, {"moved from"});
+  expect_error(gone.settle(encoder), Errc::invalid_argument, {"moved from"});
+  expect_error(gone.non_finite(), Errc::invalid_argument, {"moved from"});
+  EXPECT_EQ(gone.counters().sequences, 0U);
+  EXPECT_EQ(gone.memory().bytes(), 0U);
+  EXPECT_TRUE(gone.spec().groups.empty());
+  // NOLINTEND(bugprone-use-after-move)
+}
+
+TEST_F(KvCacheCalls, ABadAppendIsKeptByTheEncoderAndTakesItsStepBack) {
+  KvCache cache = make();
+  const Sequence text = text_of(cache, 300);
+  Device another = Device::open({.device = "cpu", .threads = 1}).value();
+  View foreign = values(2);
+  foreign.buffer = another.allocate(64).value();
+  View two_heads = values(2);
+  two_heads.shape.heads = 2;
+  View wide = values(2);
+  wide.shape.dim = 32;
+  struct Bad {
+    std::string_view text;
+    std::function<void(Encoder&, KvStep&)> call;
+  };
+  const std::vector<Bad> all{
+      {"layer is 2; wanted one of the 2", [&](Encoder& e, KvStep& s) { s.append(e, 2, values(2), values(2)); }},
+      {"layer is 0, which was appended already", [&](Encoder& e, KvStep& s) { append(e, s, {0, 0}); }},
+      {"k.shape.tokens is 1; wanted the step's 2",
+       [&](Encoder& e, KvStep& s) { s.append(e, 0, values(1), values(2)); }},
+      {"v.shape.tokens is 3", [&](Encoder& e, KvStep& s) { s.append(e, 0, values(2), values(3)); }},
+      {"k.shape.heads is 2; wanted 1", [&](Encoder& e, KvStep& s) { s.append(e, 0, two_heads, values(2)); }},
+      {"v.shape.dim is 32; wanted 16", [&](Encoder& e, KvStep& s) { s.append(e, 0, values(2), wide); }},
+      {"another device", [&](Encoder& e, KvStep& s) { s.append(e, 0, values(2), foreign); }}};
+  const Fingerprint before(cache, {text});
+  for (const Bad& bad : all) {
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, text, 2).value();
+    EXPECT_EQ(cache.length(text).value(), 302U);
+    bad.call(encoder, step);
+    expect_error(std::move(encoder).submit(), Errc::invalid_argument, {bad.text});
+    EXPECT_TRUE(Fingerprint(cache, {text}) == before) << bad.text;
+
+    Encoder later = device.encoder();
+    append(later, step, {0});
+    expect_error(later.status(), Errc::invalid_argument, {"the step is over"});
+    expect_error(step.view(0), Errc::invalid_argument, {"the step is over"});
+  }
+  EXPECT_OK(extend(cache, {{text, 2}}));
+}
+
+TEST_F(KvCacheCalls, OutOfPagesChangesNothingAndPassesOnceSomethingCloses) {
+  KvCache cache = make({.groups = {small_group()}, .max_tokens = 640, .max_sequences = 2, .max_step_tokens = 64});
+  const Sequence text = text_of(cache, 640);
+  const Sequence second = cache.open_sequence().value();
+  Status status;
+  while (status.ok()) status = extend(cache, {{second, 63}});
+  expect_error(status, Errc::out_of_pages, {"pages of the keys of groups[0] are in use"});
+  const Fingerprint before(cache, {text, second});
+  expect_error(extend(cache, {{text, 1}, {second, 63}}), Errc::out_of_pages, {"in use"});
+  EXPECT_TRUE(Fingerprint(cache, {text, second}) == before);
+  cache.close(text).value();
+  EXPECT_OK(extend(cache, {{second, 64}}));
+}
+
+TEST_F(KvCacheCalls, OnlyOneEncoderAtATimeChangesTheCache) {
+  KvCache cache = make();
+  const Sequence text = text_of(cache, 10);
+  const Sequence other = text_of(cache, 10);
+  Encoder encoder = device.encoder();
+  KvStep step = cache.extend(encoder, text, 1).value();
+  {
+    Encoder second = device.encoder();
+    expect_error(cache.extend(second, other, 1), Errc::invalid_argument, {"not the one that changed the cache before"});
+    append(second, step, {0});
+    expect_error(second.status(), Errc::invalid_argument, {"extended in another encoder that is not submitted"});
+  }
+  append(encoder, step, {1});
+  ASSERT_OK(std::move(encoder).submit());
+
+  // Appending changes nothing, so that another encoder may change other texts.
+  Encoder second = device.encoder();
+  append(second, step, {0});
+  Encoder third = device.encoder();
+  ASSERT_OK(cache.truncate(third, other, 5));
+  for (const Status& status : {Status(cache.extend(third, text, 1).error()), Status(cache.fork(third, text).error()),
+                               cache.truncate(third, text, 10), cache.truncate(third, text, 0)}) {
+    expect_error(status, Errc::invalid_argument, {"layer 0 was appended in another encoder that is not submitted"});
+  }
+  ASSERT_OK(std::move(second).submit());
+  EXPECT_OK(cache.extend(third, text, 1));
+}
+
+TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldTextWasPartOf) {
+  for (const bool forked : {true, false}) {
+    KvCache cache = make();
+    const Sequence text = text_of(cache, 300);
+    std::optional<Encoder> encoder = device.encoder();
+    const Sequence child = cache.fork(*encoder, text).value();
+    const Sequence closed = forked ? child : text;
+    ASSERT_OK(cache.close(closed));
+    const Sequence fresh = cache.open_sequence().value();
+    ASSERT_EQ(fresh.slot, closed.slot);
+    encoder.reset();
+    EXPECT_EQ(cache.length(fresh).value(), 0U);
+    expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
+    EXPECT_OK(extend(cache, {{fresh, 1}}));
+    if (forked) continue;
+    // The slot of the fork that never was names its next text only.
+    const Sequence next = cache.open_sequence().value();
+    ASSERT_EQ(next.slot, child.slot);
+    EXPECT_NE(next, child);
+    expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
+  }
+}
+
+TEST_F(KvCacheCalls, TokensCanBeTakenBackWhenPagesAreShort) {
+  KvCache cache = make({.groups = {small_group()}, .max_tokens = 640, .max_step_tokens = 64});
+  const Sequence text = cache.open_sequence().value();
+  Status status;
+  while (status.ok()) status = extend(cache, {{text, 50}});
+  ASSERT_EQ(status.error().code, Errc::out_of_pages);
+  const std::uint64_t length = cache.length(text).value();
+  Encoder encoder = device.encoder();
+  EXPECT_OK(cache.truncate(encoder, text, length - 3));
+  EXPECT_OK(cache.truncate(encoder, text, 30));
+  EXPECT_OK(std::move(encoder).submit());
+  EXPECT_OK(extend(cache, {{text, 50}}));
+}
+
+TEST_F(KvCacheCalls, CloseInTheMiddleOfAChangeHoldsWhateverBecomesOfIt) {
+  for (const bool submitted : {true, false}) {
+    KvCache cache = make();
+    const Sequence extended = text_of(cache, 300);
+    const Sequence untouched = text_of(cache, 300);
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, extended, 100).value();
+    append(encoder, step, {0, 1});
+    const Sequence child = cache.fork(encoder, extended).value();
+    for (const Sequence text : {extended, untouched, child}) ASSERT_OK(cache.close(text));
+    EXPECT_GT(cache.counters().sealed.used, 0U);
+    if (submitted) {
+      ASSERT_OK(std::move(encoder).submit());
+    } else {
+      const Encoder dropped = std::move(encoder);
+    }
+    const KvCounters after = cache.counters();
+    EXPECT_EQ(after.sealed.used + after.dense.used + after.sinks.used + after.sequences, 0U);
+  }
+}
+
+TEST_F(KvCacheCalls, AForkOfADroppedEncoderNamesNothing) {
+  KvCache cache = make();
+  const Sequence text = text_of(cache, 200);
+  std::optional<Encoder> encoder = device.encoder();
+  const Sequence child = cache.fork(*encoder, text).value();
+  EXPECT_EQ(cache.length(child).value(), 200U);
+  encoder.reset();
+  expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
+  EXPECT_EQ(cache.counters().sequences, 1U);
+  EXPECT_EQ(cache.counters().copied_bytes, 0U) << "what never ran is not counted";
+}
+
+TEST_F(KvCacheCalls, ThreadsMayShareACache) {
+  KvCache cache = make({.groups = {small_group()}, .max_tokens = 4000, .max_sequences = 4});
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      KvCache mine = cache;
+      const Sequence text = mine.open_sequence().value();
+      for (int steps = 0; steps < 100;) {
+        const Status status = extend(mine, {{text, 3}});  // refused while another thread's encoder is open
+        if (status.ok()) ++steps;
+        (void)mine.counters();
+      }
+      EXPECT_EQ(mine.length(text).value(), 300U);
+      EXPECT_OK(mine.close(text));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(cache.counters().dense.used + cache.counters().sealed.used, 0U);
+}
+
+TEST_F(KvCacheCalls, HandlesMayBeDroppedInAnyOrder) {
+  std::optional<KvCache> cache = make();
+  const Sequence text = text_of(*cache, 300);
+  std::optional<Encoder> encoder = device.encoder();
+  std::optional<KvStep> step = cache->extend(*encoder, text, 1).value();
+  append(*encoder, *step, {0, 1});
+  const KvView view = step->view(0).value();
+  cache.reset();
+  step.reset();
+  ASSERT_OK(std::move(*encoder).submit().value().wait());
+  encoder.reset();
+  std::vector<std::byte> bytes(view.k.dense.buffer.size_bytes());
+  EXPECT_OK(view.k.dense.buffer.read(bytes));
+}
+
+}  // namespace
+}  // namespace rota::test
