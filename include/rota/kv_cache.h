@@ -11,8 +11,8 @@
 #include "rota/encoder.h"
 #include "rota/export.h"
 #include "rota/kv_spec.h"
+#include "rota/kv_view.h"
 #include "rota/result.h"
-#include "rota/view.h"
 
 namespace rota {
 
@@ -27,32 +27,6 @@ struct Sequence {
   std::uint32_t slot = 0, generation = 0;
 
   friend constexpr bool operator==(const Sequence&, const Sequence&) = default;
-};
-
-// Where one text's keys, or its values, lie. Page p holds the positions from p * page on.
-struct KvPages {
-  std::uint64_t first_page = 0;             // earlier ones have left the window
-  std::uint64_t sealed_pages = 0;           // pages below it are sealed, the others dense
-  std::vector<std::uint32_t> places = {};   // of first_page and on: in the sealed pages of the view, then in the dense
-  std::optional<std::uint32_t> sinks = {};  // where the first tokens are dense once their page is sealed
-
-  friend bool operator==(const KvPages&, const KvPages&) = default;
-};
-
-// Keys, or values, of one layer, as they are stored.
-struct KvSideView {
-  SlotView dense;
-  std::optional<SealedView> sealed = {};
-  std::optional<SlotView> sinks = {};                       // pages of as many slots as there are sinks
-  std::vector<std::shared_ptr<const KvPages>> sequences{};  // in the order of the view's
-};
-
-// One layer of one text or many, for attention. Holds until the fence of the next call that changes the cache, which
-// may settle these texts, too, or until one of them is closed. What uses it is submitted before that.
-struct KvView {
-  KvSideView k, v;
-  std::vector<std::uint64_t> lengths = {};  // tokens of each text
-  std::optional<std::uint64_t> window = {};
 };
 
 struct KvExtension {

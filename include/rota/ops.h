@@ -8,6 +8,7 @@
 
 #include "rota/encoder.h"
 #include "rota/export.h"
+#include "rota/kv_view.h"
 #include "rota/token_run.h"
 #include "rota/view.h"
 
@@ -146,5 +147,27 @@ struct Unseal {
 
 // Restores what a reader of sealed pages sees, finite always. Every device gives the same bits.
 ROTA_API void unseal(Encoder& encoder, const Unseal& call);
+
+enum class Mask : std::uint8_t {
+  causal,  // a text's query tokens are its newest; each sees itself and what comes before
+  none,    // each sees all keys
+};
+
+struct Attend {
+  View q;                                    // the texts' query tokens, one text after the other
+  const KvView& kv;                          // a multiple of its heads are q's; a window is exactly so many keys
+  MutView out;                               // [token, query head, value dim]
+  Required<double> scale;                    // of the dot products; usually 1 / sqrt(head_dim)
+  std::span<const std::uint64_t> rows = {};  // query tokens of each text; else one each
+  Mask mask = Mask::causal;
+  std::optional<double> soft_cap = {};      // a logit x becomes cap * tanh(x / cap): Gemma 2
+  std::optional<View> sink_logits = {};     // {1, query heads, 1}: one more logit for each head, of no key: gpt-oss
+  std::optional<View> alibi_slopes = {};    // {1, query heads, 1}: logits fall by slope * distance
+  std::optional<MutView> log_sum_exp = {};  // [token, query head, 1]: of each row's logits, for merge()
+};
+
+// Attention over keys and values as they are stored. A row's result depends on its query, its keys and values and where
+// they are sealed alone: no thread count, batch, placement or ring start changes a bit. A row without keys gives zeros.
+ROTA_API void attend(Encoder& encoder, const Attend& call);
 
 }  // namespace rota

@@ -7,6 +7,7 @@
 #include "rota/encoder.h"
 #include "rota/kv_cache.h"
 #include "rota/kv_spec.h"
+#include "rota/kv_view.h"
 #include "rota/ops.h"
 #include "rota/result.h"
 #include "rota/selftest.h"

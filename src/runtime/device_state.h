@@ -7,8 +7,8 @@
 #include <string>
 
 #include "runtime/backend.h"
+#include "runtime/block_pool.h"
 #include "runtime/registry.h"
-#include "runtime/upload_pool.h"
 
 namespace rota::runtime {
 
@@ -20,7 +20,8 @@ class DeviceState {
 
   Backend& backend() noexcept { return *backend_; }
   const DeviceInfo& info() const noexcept { return backend_->info(); }
-  UploadPool& uploads() noexcept { return uploads_; }
+  BlockPool& uploads() noexcept { return uploads_; }
+  BlockPool& scratch() noexcept { return scratch_; }
   const std::string& pipeline_cache() const noexcept { return pipeline_cache_; }  // a file's name
 
   // Returns the submission's ticket.
@@ -29,7 +30,8 @@ class DeviceState {
  private:
   std::string pipeline_cache_;
   Registry registry_;
-  UploadPool uploads_;
+  BlockPool uploads_{{MemoryKind::upload, std::uint64_t{256} << 10, std::uint64_t{256} << 10}};
+  BlockPool scratch_{{MemoryKind::device, std::uint64_t{1} << 20, std::uint64_t{256} << 20}};
   std::mutex submitting_;
   std::uint64_t last_ticket_ = 0;
   std::unique_ptr<Backend> backend_;  // last: it goes first, and waits for what is in flight

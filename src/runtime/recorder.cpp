@@ -18,6 +18,13 @@ Result<Binding> Recorder::upload(std::span<const std::byte> bytes) {
   return Binding{upload_block_, {begin, begin + size}, {begin, begin + size}, Access::read};
 }
 
+Result<Binding> Recorder::scratch(std::uint64_t bytes) {
+  const std::uint64_t size = core::round_up(bytes, kBindingAlignment);
+  auto block = device_->scratch().take(device_->backend(), size);
+  if (!block) return block.error();
+  return Binding{std::move(block).value(), {0, size}, {0, size}, Access::write};
+}
+
 void Recorder::append(const Launch& launch, std::span<const std::byte> params,
                       std::initializer_list<Binding> bindings) {
   assert(bindings.size() == launch.kernel.bindings.size());

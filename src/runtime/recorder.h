@@ -53,6 +53,9 @@ class Recorder {
   // A copy of `bytes` that the commands recorded here may read.
   Result<Binding> upload(std::span<const std::byte> bytes);
 
+  // Memory for the commands of one call, which hand each other what is of no use to anyone else.
+  Result<Binding> scratch(std::uint64_t bytes);
+
   template <class Params>
   void dispatch(const Launch& launch, const Params& params, std::initializer_list<Binding> bindings) {
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxParamsBytes);

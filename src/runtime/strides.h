@@ -44,4 +44,11 @@ inline bool in_whole_words(DType dtype, const ops::SlotStrides& strides) {
   return in_whole_words(dtype, {strides.offset, strides.page, strides.slot, strides.head}, strides.dim);
 }
 
+// Whether rows are units of kUnitBytes side by side.
+inline bool in_whole_units(DType dtype, const ops::SlotStrides& strides, std::uint64_t dim) {
+  const std::uint64_t elements = kUnitBytes / info(dtype).bytes;
+  const std::initializer_list<std::uint64_t> starts{dim, strides.offset, strides.page, strides.slot, strides.head};
+  return strides.dim == 1 && std::ranges::all_of(starts, [&](std::uint64_t start) { return start % elements == 0; });
+}
+
 }  // namespace rota::runtime

@@ -139,6 +139,12 @@ Binding bind(const Buffer& buffer, const Bindable& view) {
   return {buffer.state()->memory(), view.bytes, view.touched, Access::read};
 }
 
+Binding bind_in_units(const Buffer& buffer, const Bindable& view) {
+  Binding binding = bind(buffer, view);
+  binding.bytes.end = core::round_up(binding.bytes.end, kUnitBytes);  // devices allocate whole units
+  return binding;
+}
+
 Binding bind_untouched(const Buffer& buffer, const Bindable& view) {
   return bind(buffer, {view.bytes, {}, view.first_element});
 }

@@ -6,6 +6,8 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "core/extent.h"
+#include "runtime/target.h"
 
 namespace rota::vulkan {
 namespace {
@@ -177,7 +179,6 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
   }
 
   const VkPhysicalDeviceLimits& limits = properties.properties.limits;
-  constexpr std::uint64_t kWordMask = ~std::uint64_t{3};
   return DeviceInfo{
       .id = std::move(id),
       .name = properties.properties.deviceName,
@@ -186,7 +187,7 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
       .memory_bytes = memory_bytes,
       .features = {"vulkan " + version_text(properties.properties.apiVersion)},
       .limits = {.max_buffer_bytes = sizes.maxMemoryAllocationSize,
-                 .max_binding_bytes = limits.maxStorageBufferRange & kWordMask,
+                 .max_binding_bytes = core::round_down(limits.maxStorageBufferRange, runtime::kUnitBytes),
                  .subgroup_size = subgroup.subgroupSize,
                  .max_workgroup_size = limits.maxComputeWorkGroupInvocations,
                  .shared_memory_bytes = limits.maxComputeSharedMemorySize}};

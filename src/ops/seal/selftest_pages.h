@@ -9,7 +9,7 @@
 #include "rota/ops.h"
 #include "runtime/selftest.h"
 
-// What the self-tests of `seal` and `unseal` share: two heads of one page, every width, both sides, two head sizes.
+// What the self-tests of sealed pages share: two heads of one page, every width, both sides, two head sizes.
 
 namespace rota::ops {
 
@@ -68,6 +68,24 @@ inline Result<std::vector<std::byte>> self_test_sealed(Device& device, const Pag
   if (!done) return done.error();
   if (Status status = sealed->read(bytes); !status) return status.error();
   return bytes;
+}
+
+inline Result<std::vector<float>> self_test_restored(Device& device, const PageFormat& format,
+                                                     std::span<const std::byte> pages) {
+  auto sealed = filled(device, pages);
+  if (!sealed) return sealed.error();
+  std::vector<float> values(kSelfTestHeads * format.tokens * format.head_dim);
+  auto dense = filled(device, std::as_bytes(std::span(values)));
+  if (!dense) return dense.error();
+  const UnsealPage page{.from = 0, .to = 0};
+  const Status done = runtime::run_on(device, [&](Encoder& encoder) {
+    unseal(encoder, {.from = SealedView::packed(*sealed, format, {.pages = 1, .heads = kSelfTestHeads}),
+                     .to = SlotView::token_major(*dense, DType::f32, self_test_shape(format)),
+                     .pages = {&page, 1}});
+  });
+  if (!done) return done.error();
+  if (Status status = dense->read(std::as_writable_bytes(std::span(values))); !status) return status.error();
+  return values;
 }
 
 }  // namespace rota::ops

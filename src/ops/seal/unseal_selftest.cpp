@@ -6,23 +6,6 @@
 namespace rota::ops {
 namespace {
 
-Result<std::vector<float>> restored(Device& device, const PageFormat& format, std::span<const std::byte> pages) {
-  auto sealed = filled(device, pages);
-  if (!sealed) return sealed.error();
-  std::vector<float> values(kSelfTestHeads * format.tokens * format.head_dim);
-  auto dense = filled(device, std::as_bytes(std::span(values)));
-  if (!dense) return dense.error();
-  const UnsealPage page{.from = 0, .to = 0};
-  const Status done = runtime::run_on(device, [&](Encoder& encoder) {
-    unseal(encoder, {.from = SealedView::packed(*sealed, format, {.pages = 1, .heads = kSelfTestHeads}),
-                     .to = SlotView::token_major(*dense, DType::f32, self_test_shape(format)),
-                     .pages = {&page, 1}});
-  });
-  if (!done) return done.error();
-  if (Status status = dense->read(std::as_writable_bytes(std::span(values))); !status) return status.error();
-  return values;
-}
-
 // What the tables promise of a normal variable; the values have a variance of 4/3.
 double largest_error(std::uint32_t bits) {
   switch (bits) {
@@ -41,9 +24,9 @@ Status unseal_selftest(Device& subject, Device& reference) {
   for (const PageFormat& format : self_test_formats()) {
     auto pages = self_test_sealed(reference, format);
     if (!pages) return pages.error();
-    auto found = restored(subject, format, *pages);
+    auto found = self_test_restored(subject, format, *pages);
     if (!found) return found.error();
-    auto wanted = restored(reference, format, *pages);
+    auto wanted = self_test_restored(reference, format, *pages);
     if (!wanted) return wanted.error();
     const std::uint32_t bits = format.codec.bits;
     if (*found != *wanted) {

@@ -1,32 +1,35 @@
-#include "runtime/upload_pool.h"
+#include "runtime/block_pool.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace rota::runtime {
 namespace {
 
-constexpr std::uint64_t kBlockBytes = std::uint64_t{256} << 10;
 constexpr std::size_t kMaxIdleBlocks = 16;
 
 }  // namespace
 
-UploadPool::Blocks::Blocks() { idle.reserve(kMaxIdleBlocks); }
+BlockPool::Blocks::Blocks() { idle.reserve(kMaxIdleBlocks); }
 
-Result<std::shared_ptr<Memory>> UploadPool::take(Backend& backend, std::uint64_t bytes) {
+Result<std::shared_ptr<Memory>> BlockPool::take(Backend& backend, std::uint64_t bytes) {
   std::shared_ptr<Memory> block;
-  if (bytes <= kBlockBytes) {
+  {
     const std::lock_guard lock(blocks_->mutex);
-    if (!blocks_->idle.empty()) {
-      block = std::move(blocks_->idle.back());
-      blocks_->idle.pop_back();
+    const auto fits =
+        std::ranges::find_if(blocks_->idle, [&](const auto& idle) { return idle->size_bytes() >= bytes; });
+    if (fits != blocks_->idle.end()) {
+      block = std::move(*fits);
+      blocks_->idle.erase(fits);
     }
   }
   if (!block) {
-    auto made = backend.allocate(std::max(bytes, kBlockBytes), MemoryKind::upload);
+    const bool kept = bytes <= shape_.most_kept_bytes;
+    auto made = backend.allocate(kept ? std::bit_ceil(std::max(bytes, shape_.block_bytes)) : bytes, shape_.kind);
     if (!made) return made;
     block = std::move(made).value();
   }
-  if (block->size_bytes() > kBlockBytes) return block;  // too large to keep
+  if (block->size_bytes() > shape_.most_kept_bytes) return block;
 
   Memory* const raw = block.get();
   return std::shared_ptr<Memory>(raw, [blocks = blocks_, block = std::move(block)](Memory*) mutable noexcept {

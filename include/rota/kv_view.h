@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rota/export.h"
+#include "rota/result.h"
+#include "rota/token_run.h"
+#include "rota/view.h"
+
+namespace rota {
+
+// Where one text's keys, or its values, lie. Page p holds the positions from p * page on.
+struct KvPages {
+  std::uint64_t first_page = 0;             // earlier ones have left the window
+  std::uint64_t sealed_pages = 0;           // pages below it are sealed, the others dense
+  std::vector<std::uint32_t> places = {};   // of first_page and on: in the sealed pages of the view, then in the dense
+  std::optional<std::uint32_t> sinks = {};  // where the first tokens are dense once their page is sealed
+  std::optional<std::uint64_t> ring = {};   // slots: position p lies in slot p mod ring. All dense, no page has left
+
+  friend bool operator==(const KvPages&, const KvPages&) = default;
+};
+
+// Keys, or values, of one layer, as they are stored.
+struct KvSideView {
+  SlotView dense;
+  std::optional<SealedView> sealed = {};
+  std::optional<SlotView> sinks = {};                       // pages of as many slots as there are sinks
+  std::vector<std::shared_ptr<const KvPages>> sequences{};  // in the order of the view's
+};
+
+// One layer of one text or many, for attention. A cache's holds until the fence of the next call that changes the
+// cache, which may settle these texts, too, or until one of them is closed. What uses it is submitted before that.
+struct KvView {
+  KvSideView k, v;
+  std::vector<std::uint64_t> lengths = {};  // tokens of each text
+  std::optional<std::uint64_t> window = {};
+
+  // Keys and values that store() wrote into memory of the caller's own: each run is a whole text, from position 0 on.
+  static KvView of_slots(const SlotView& k, const SlotView& v, std::span<const TokenRun> texts) {
+    KvView view{.k = {.dense = k}, .v = {.dense = v}};
+    for (const TokenRun& text : texts) {
+      auto pages = std::make_shared<KvPages>();
+      pages->places.assign(text.table.begin(), text.table.end());
+      if (text.table.empty()) pages->places.push_back(0);
+      pages->ring = text.capacity;
+      view.lengths.push_back(text.position + text.tokens);
+      view.k.sequences.push_back(pages);
+      view.v.sequences.push_back(std::move(pages));
+    }
+    return view;
+  }
+};
+
+}  // namespace rota

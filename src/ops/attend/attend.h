@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ops/attend/attend.params.h"
+#include "rota/ops.h"
+#include "runtime/command.h"
+#include "runtime/target.h"
+
+// The pure half of `attend`: what a call means, before any device is asked.
+
+namespace rota::ops {
+
+enum class KeySource : std::uint8_t { dense, sealed, sinks };
+inline constexpr std::size_t kSources = 3;
+
+// The checked memory of keys or of values, by source.
+struct AttendSide {
+  std::array<std::optional<runtime::Bindable>, kSources> bound = {};
+};
+
+// Entries with the same two sources: one launch.
+struct AttendPart {
+  KeySource k, v;
+  std::uint32_t order;  // word of the plan
+  std::uint32_t entries;
+};
+
+// Chunks whose partial results fit into scratch together.
+struct AttendRound {
+  std::uint32_t first_chunk, chunks;
+  std::vector<AttendPart> parts;
+};
+
+struct AttendPlan {
+  runtime::Bindable q, out;
+  std::optional<runtime::Bindable> log_sum_exp, sink_logits, alibi_slopes;
+  AttendSide k, v;
+  std::vector<std::uint32_t> words;
+  std::vector<AttendRound> rounds;
+  std::uint64_t partials = 0;  // of the largest round
+  std::uint32_t vectors = 0;   // of the largest chunk
+
+  bool empty() const noexcept { return rounds.empty(); }
+};
+
+// Refuses every bad argument, or says what is touched and who computes what.
+Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& target);
+
+inline constexpr std::uint32_t kCpuVectors = 16, kGpuVectors = 8;
+
+// How many query vectors one entry serves: what registers and shared memory hold.
+std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim) noexcept;
+
+void attend_query_cpu(const runtime::CpuCall& call) noexcept;
+void attend_part_cpu(const runtime::CpuCall& call) noexcept;
+void attend_merge_cpu(const runtime::CpuCall& call) noexcept;
+
+}  // namespace rota::ops
