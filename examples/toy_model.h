@@ -14,8 +14,9 @@ constexpr std::uint64_t kHeads = 4, kKvHeads = 2, kDim = 64, kAllHeads = kHeads 
 constexpr double kTheta = 1e4, kScale = 0.125;
 
 // Heads 0 to 3 are queries, 4 and 5 keys, 6 and 7 values.
-inline float number(std::int64_t position, std::uint64_t head, std::uint64_t d) {
-  return std::sin(static_cast<float>((static_cast<std::uint64_t>(position) * 523 + head * 97 + d * d * 31) % 1009));
+inline double number(std::int64_t position, std::uint64_t head, std::uint64_t d) {
+  const std::uint64_t mixed = (static_cast<std::uint64_t>(position) * 523 + head * 97 + d * d * 31) % 1009;
+  return static_cast<double>(std::sin(static_cast<float>(mixed)));  // an f32 number
 }
 
 struct Qkv {
@@ -26,7 +27,8 @@ struct Qkv {
 inline Qkv compute(rota::Device& device, std::span<const std::int64_t> positions) {
   std::vector<float> numbers;
   for (const std::int64_t position : positions) {
-    for (std::uint64_t i = 0; i < kAllHeads * kDim; ++i) numbers.push_back(number(position, i / kDim, i % kDim));
+    for (std::uint64_t i = 0; i < kAllHeads * kDim; ++i)
+      numbers.push_back(static_cast<float>(number(position, i / kDim, i % kDim)));
   }
   rota::Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
   buffer.write(std::as_bytes(std::span(numbers))).value();
@@ -49,14 +51,14 @@ inline std::vector<double> attention(std::int64_t position, std::int64_t window)
     for (std::int64_t at = std::max<std::int64_t>(0, position - window + 1); at <= position; ++at) {
       double logit = 0;  // query and key are turned by their positions: what counts is the difference
       for (std::uint64_t p = 0; p < kDim / 2; ++p) {
-        const double q1{number(position, head, p)}, q2{number(position, head, p + kDim / 2)};
-        const double k1{number(at, key_head, p)}, k2{number(at, key_head, p + kDim / 2)};
+        const double q1 = number(position, head, p), q2 = number(position, head, p + kDim / 2);
+        const double k1 = number(at, key_head, p), k2 = number(at, key_head, p + kDim / 2);
         const double angle = static_cast<double>(at - position) * std::pow(kTheta, -2 * static_cast<double>(p) / kDim);
         logit += (q1 * k1 + q2 * k2) * std::cos(angle) + (q2 * k1 - q1 * k2) * std::sin(angle);
       }
       const double weight = std::exp(kScale * logit);
       weights += weight;
-      for (std::uint64_t d = 0; d < kDim; ++d) sum[d] += weight * double{number(at, key_head + kKvHeads, d)};
+      for (std::uint64_t d = 0; d < kDim; ++d) sum[d] += weight * number(at, key_head + kKvHeads, d);
     }
     for (const double value : sum) result.push_back(value / weights);
   }
@@ -66,7 +68,7 @@ inline std::vector<double> attention(std::int64_t position, std::int64_t window)
 inline double relative_error(std::span<const float> found, std::span<const double> wanted) {
   double error = 0, squares = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    error += std::pow(double{found[i]} - wanted[i], 2);
+    error += std::pow(static_cast<double>(found[i]) - wanted[i], 2);
     squares += wanted[i] * wanted[i];
   }
   return std::sqrt(error / squares);

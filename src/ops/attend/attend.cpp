@@ -373,13 +373,17 @@ Status check_views(const Attend& call, const runtime::Target& target, AttendPlan
 
 }  // namespace
 
-std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim) noexcept {
+std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept {
   if (target.limits.shared_memory_bytes == 0) return kCpuVectors;
-  // More shared memory than this leaves a GPU too few workgroups at a time to hide its memory's latency.
+  // More shared memory than this leaves a GPU too few workgroups at a time to hide its memory's latency, and a lane
+  // with more columns of values has registers for fewer vectors.
   const std::uint64_t room = std::min<std::uint64_t>(target.limits.shared_memory_bytes, 32U << 10);
-  const auto dim = static_cast<uint>(k_dim);
   std::uint32_t vectors = kGpuVectors;
-  while (vectors > 1 && attend_shared_bytes(vectors, dim) > room) vectors /= 2;
+  const auto fits = [&] {
+    return attend_shared_bytes(vectors, static_cast<uint>(k_dim)) <= room &&
+           vectors * v_dim <= std::uint64_t{kGpuVectors} * 4 * kAttendGroupSize;
+  };
+  while (vectors > 1 && !fits()) vectors /= 2;
   return vectors;
 }
 
@@ -396,7 +400,7 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
   if (Status status = check_shapes(call, k, v); !status) return status.error();
   if (Status status = check_views(call, target, plan); !status) return status.error();
 
-  Planner planner(call, k, v, most_vectors(target, k.dim()));
+  Planner planner(call, k, v, most_vectors(target, k.dim(), v.dim()));
   std::uint64_t token = 0;
   for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
     const std::uint64_t length = call.kv.lengths[i];

@@ -53,7 +53,7 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
 inline constexpr std::uint32_t kCpuVectors = 16, kGpuVectors = 8;
 
 // How many query vectors one entry serves: what registers and shared memory hold.
-std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim) noexcept;
+std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept;
 
 void attend_query_cpu(const runtime::CpuCall& call) noexcept;
 void attend_part_cpu(const runtime::CpuCall& call) noexcept;

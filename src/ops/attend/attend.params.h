@@ -71,7 +71,8 @@ ROTA_SHARED uint partial_floats(uint dim) { return kRowStep + padded_row(dim); }
 constexpr uint kLaneRow = kAttendGroupSize + kAttendGroupSize / 16u;  // 17 words for 16 lanes: no bank conflicts
 ROTA_SHARED uint attend_shared_bytes(uint vectors, uint k_dim) {
   const uint levels = 2u * 64u;
-  const uint per_vector = (k_dim + 3u) / 4u * 4u + 4u * kAttendGroupSize + 2u * kLaneRow + kAttendGroupSize / 16u + 4u;
+  const uint per_vector =
+      (k_dim + 3u) / 4u * 4u + 4u * kAttendGroupSize + 2u * kLaneRow + 2u * kAttendGroupSize / 16u + 4u;
   return 4u * (levels + vectors * per_vector);
 }
 

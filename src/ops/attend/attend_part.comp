@@ -69,6 +69,7 @@ shared vec4 query[kVectors * kColumns];
 shared vec4 weights[kVectors * kLanes];  // of a quad's keys
 shared float lane_numbers[2u * kVectors * kLaneRow];
 shared float tile_tops[kVectors * kStepTiles];
+shared float page_dots[kVectors * kStepTiles];
 shared uvec2 seen[kVectors];  // keys, from and to
 shared float slopes[kVectors];
 shared float positions[kVectors];  // of the row, from the first key
@@ -155,6 +156,9 @@ uint key_row(uint key) {
 uint value_row(uint key) {
   return (p.flags & kValueSinks) != 0u ? sink_row(p.v, value_place, key) : dense_row(p.v, value_place, p.v_page, key);
 }
+
+// In a row of lane_numbers.
+uint slot_of(uint lane) { return lane + lane / kTileQuads; }
 
 bool in_range(uint first, uint keys) { return first + keys > range.x && first < range.y; }
 
@@ -295,32 +299,34 @@ void find_dense_products(uint first_key) {
   }
 }
 
-// Each query's product with the mean of the tile's page: sixteen lanes have a share each, every sixteenth unit.
-void find_mean_products(uint tile_key) {
+// Each query's product with the mean of this lane's page, in which the page's lanes share.
+void find_mean_products(uint first_key) {
   const uint lane = gl_LocalInvocationIndex;
+  const uint page_lanes = p.k_page / kQuadTokens;
   [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = 0.0;
-  if (in_range(tile_key, kTileTokens)) {
-    const uint page = key_page(tile_key) / 4u;
-    for (uint unit = lane % kTileQuads; unit < kKeyDim / 8u; unit += kTileQuads) {
-      const vec4 low_dims = halves(key_units[page + unit].xy);
-      const vec4 high_dims = halves(key_units[page + unit].zw);
+  if (in_range(first_key / p.k_page * p.k_page, p.k_page)) {
+    const uint page = key_page(first_key) / 4u;
+    for (uint unit = lane % page_lanes; unit < kKeyDim / 8u; unit += page_lanes) {
+      const uvec4 words = key_units[page + unit];
       [[unroll]] for (uint g = 0u; g < kVectors; g++) {
         const uint at = query_unit(min(g, vectors - 1u)) + 2u * unit;
-        const vec4 both = fma(queries[at], low_dims, queries[at + 1u] * high_dims);
+        const vec4 both = fma(queries[at], halves(words.xy), queries[at + 1u] * halves(words.zw));
         dots[g] += (both.x + both.y) + (both.z + both.w);
       }
     }
   }
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-    lane_numbers[kDots + g * kLaneRow + lane + lane / kTileQuads] = dots[g];
+  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[kDots + g * kLaneRow + slot_of(lane)] = dots[g];
+  barrier();
+  const uint pages = kLanes / page_lanes;
+  for (uint i = lane; i < kVectors * pages; i += kLanes) {
+    float sum = 0.0;
+    for (uint n = 0u; n < page_lanes; n++) {
+      sum += lane_numbers[kDots + i / pages * kLaneRow + slot_of(i % pages * page_lanes + n)];
+    }
+    page_dots[i] = sum;
   }
   barrier();
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-    dots[g] = 0.0;
-    for (uint i = 0u; i < kTileQuads; i++) {
-      dots[g] += lane_numbers[kDots + g * kLaneRow + lane / kTileQuads * (kTileQuads + 1u) + i];
-    }
-  }
+  [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = page_dots[g * pages + lane / page_lanes];
 }
 
 // Four of a page's scales.
@@ -361,14 +367,14 @@ void find_logits(uint first_key) {
       find_dense_products(first_key);
     }
   }
-  if (kHasMean) find_mean_products(first_key / kTileTokens * kTileTokens);
+  if (kHasMean) find_mean_products(first_key);
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
     if (kKeysSealed) {
       const vec4 means = kHasMean ? mix(vec4(dots[g]), vec4(0.0), lessThan(scales, vec4(0.0))) : vec4(0.0);
       logits[g] = fma(logits[g], kLevelUnit * abs(scales), means);
     }
     logits[g] = mix(vec4(kNoLogit), finished(logits[g], g, first_key), seen_keys(g, first_key));
-    lane_numbers[g * kLaneRow + lane + lane / kTileQuads] =
+    lane_numbers[g * kLaneRow + slot_of(lane)] =
         max(max(logits[g].x, logits[g].y), max(logits[g].z, logits[g].w));
   }
   barrier();
@@ -476,11 +482,11 @@ void add_values(uint step_) {
 void write_partials() {
   const uint lane = gl_LocalInvocationIndex;
   barrier();  // weights have been read
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[g * kLaneRow + lane + lane / kTileQuads] = sums[g];
+  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[g * kLaneRow + slot_of(lane)] = sums[g];
   barrier();
   for (uint g = lane; g < vectors; g += kLanes) {
     float sum = 0.0;
-    for (uint i = 0u; i < kLanes; i++) sum += lane_numbers[g * kLaneRow + i + i / kTileQuads];
+    for (uint i = 0u; i < kLanes; i++) sum += lane_numbers[g * kLaneRow + slot_of(i)];
     partials[(first_partial + g) * partial_floats(kValueDim) + 1u] = sum;
   }
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
