@@ -69,6 +69,7 @@ Result<AttendSide> check_side(const Side& side, const runtime::Target& target) {
                          core::check_index(side.refuse("dense", "shape.page_slots"), side.page()),
                          core::check_index(side.refuse("dense", "shape.pages"), view.dense.shape.pages),
                          core::check_positive(side.refuse("dense", "shape.heads"), side.heads()),
+                         core::check_positive(side.refuse("dense", "shape.dim"), side.dim()),
                          add(KeySource::dense, "dense", view.dense)});
   if (!dense) return dense.error();
   if (view.sealed) {
