@@ -296,10 +296,14 @@ class Planner {
 };
 
 Status check_numbers(const Attend& call) {
+  // As f32, and with quotients that are numbers of f32.
+  constexpr double kLargest = 1e30;
   const double scale = call.scale;
-  if (!std::isfinite(scale) || std::abs(scale) > 1e30) return core::refuse(of("scale"), scale, "a finite number");
-  if (call.soft_cap && !(*call.soft_cap > 0 && std::isfinite(*call.soft_cap))) {
-    return core::refuse(of("soft_cap"), *call.soft_cap, "a positive number");
+  if (!(std::abs(scale) <= kLargest)) {
+    return core::refuse(of("scale"), scale, "a number from {} to {}", -kLargest, kLargest);
+  }
+  if (call.soft_cap && !(*call.soft_cap >= 1 / kLargest && *call.soft_cap <= kLargest)) {
+    return core::refuse(of("soft_cap"), *call.soft_cap, "a number from {} to {}", 1 / kLargest, kLargest);
   }
   if (call.mask != Mask::causal && call.mask != Mask::none) {
     return core::refuse(of("mask"), static_cast<unsigned>(call.mask), "causal or none");
