@@ -34,13 +34,17 @@ constexpr runtime::Kernel kPart{
 constexpr runtime::Kernel kMerge{
     .name = "attend_merge", .code = kernels::attend_merge::kCode, .bindings = kMergeBindings, .cpu = attend_merge_cpu};
 
+constexpr std::uint64_t kMaxLength =
+    (std::uint64_t{1} << 31) - 1;  // kernels subtract positions, and step past the last
+
 constexpr std::uint64_t kScratchBytes = std::uint64_t{128} << 20;  // of partial results, unless one chunk needs more
 
 core::Refusal of(std::string_view name, std::string_view field = {}) { return {kOp, {name, {}, field}}; }
 
 // One side of the view, as the checks and the plan see it.
 struct Side {
-  std::string_view name;  // "kv.k"
+  std::string_view name;       // "kv.k"
+  std::string_view sequences;  // "kv.k.sequences"
   const KvSideView& view;
 
   std::uint64_t page() const { return view.dense.shape.page_slots; }
@@ -104,15 +108,29 @@ struct Text {
   const KvPages& v;
 };
 
-Status check_pages(const Side& side, const KvPages& pages, std::uint64_t length) {
+// Pages that a text needs, those that have left included.
+std::uint64_t pages_wanted(const Side& side, const KvPages& pages, std::uint64_t length) {
+  const std::uint64_t slots = pages.ring.value_or(length);
+  return slots == 0 ? 0 : (slots - 1) / side.page() + 1;
+}
+
+Status check_pages(const Side& side, std::size_t index, std::uint64_t length) {
+  const core::Refusal refusal{kOp, {side.sequences, index}};
   const auto bad = [&](std::string_view what) {
-    return core::refuse(side.refuse("sequences"), what, "the pages of a text of {} tokens", length);
+    return core::refuse(refusal, what, "the pages of a text of {} tokens", length);
   };
-  const std::uint64_t slots = pages.ring ? *pages.ring : length;
-  if (pages.ring && (*pages.ring == 0 || pages.first_page > 0 || pages.sealed_pages > 0 || pages.sinks)) {
-    return bad("a ring of no slots, or with sealed pages");
+  if (!side.view.sequences[index]) return bad("null");
+  const KvPages& pages = *side.view.sequences[index];
+  if (pages.ring) {
+    const core::Refusal of_ring{kOp, {side.sequences, index, "ring"}};
+    const Status counted =
+        core::first_error({core::check_positive(of_ring, *pages.ring), core::check_index(of_ring, *pages.ring)});
+    if (!counted) return counted;
+    if (pages.first_page > 0 || pages.sealed_pages > 0 || pages.sinks) {
+      return bad("a ring with sealed pages, sinks or pages that have left");
+    }
   }
-  const std::uint64_t last = slots == 0 ? 0 : (slots - 1) / side.page() + 1;
+  const std::uint64_t last = pages_wanted(side, pages, length);
   if (pages.first_page > last || pages.places.size() < last - pages.first_page) return bad("a list of fewer pages");
   if (pages.sealed_pages > last || (pages.sealed_pages > pages.first_page && !side.view.sealed)) {
     return bad("sealed pages that are not there");
@@ -393,8 +411,8 @@ std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, s
 }
 
 Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& target) {
-  const Side k{"kv.k", call.kv.k};
-  const Side v{"kv.v", call.kv.v};
+  const Side k{"kv.k", "kv.k.sequences", call.kv.k};
+  const Side v{"kv.v", "kv.v.sequences", call.kv.v};
   if (Status status = check_numbers(call); !status) return status.error();
   AttendPlan plan;
   for (const auto& [side, bound] : {std::pair(&k, &plan.k), std::pair(&v, &plan.v)}) {
@@ -411,20 +429,16 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
     const std::uint64_t length = call.kv.lengths[i];
     const std::uint64_t rows = call.rows.empty() ? 1 : call.rows[i];
     const core::Refusal of_rows{kOp, {"rows", i}};
-    if (Status status = core::check_index({kOp, {"kv.lengths", i}}, length); !status) return status.error();
+    if (length > kMaxLength) return core::refuse({kOp, {"kv.lengths", i}}, length, "at most {}", kMaxLength);
     if (rows > call.q.shape.tokens - token) {
       return core::refuse(of_rows, rows, "at most the {} tokens that q has left", call.q.shape.tokens - token);
     }
     if (call.mask == Mask::causal && rows > length) {
       return core::refuse(of_rows, rows, "at most the {} tokens of the text", length);
     }
-    if (!call.kv.k.sequences[i] || !call.kv.v.sequences[i]) {
-      return core::refuse(of("kv", "sequences"), "null", "the pages of a text");
-    }
-    const Text text{length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
-    if (Status status = check_pages(k, text.k, length); !status) return status.error();
-    if (Status status = check_pages(v, text.v, length); !status) return status.error();
-    planner.add(text);
+    if (Status status = check_pages(k, i, length); !status) return status.error();
+    if (Status status = check_pages(v, i, length); !status) return status.error();
+    planner.add({length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]});
     token += rows;
   }
   if (token != call.q.shape.tokens) {
