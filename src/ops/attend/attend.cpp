@@ -394,6 +394,36 @@ Status check_views(const Attend& call, const runtime::Target& target, AttendPlan
                             per_head("alibi_slopes", call.alibi_slopes, plan.alibi_slopes)});
 }
 
+// What is written shares no bytes with what is read, and the two results share none with each other.
+Status check_results_apart(const Attend& call, const AttendPlan& plan) {
+  std::vector<runtime::Bound> others{{{"q"}, call.q.buffer, plan.q}};
+  const auto add = [&](const core::Argument& argument, const auto& view,
+                       const std::optional<runtime::Bindable>& bound) {
+    if (view && bound) others.push_back({argument, view->buffer, *bound});
+  };
+  const auto add_side = [&](std::string_view name, const KvSideView& view, const AttendSide& side) {
+    add({name, {}, "dense"}, &view.dense, side.bound[static_cast<std::size_t>(KeySource::dense)]);
+    add({name, {}, "sealed"}, view.sealed, side.bound[static_cast<std::size_t>(KeySource::sealed)]);
+    add({name, {}, "sinks"}, view.sinks, side.bound[static_cast<std::size_t>(KeySource::sinks)]);
+  };
+  add_side("kv.k", call.kv.k, plan.k);
+  add_side("kv.v", call.kv.v, plan.v);
+  add({"sink_logits"}, call.sink_logits, plan.sink_logits);
+  add({"alibi_slopes"}, call.alibi_slopes, plan.alibi_slopes);
+  const auto check = [&](const runtime::Bound& result) -> Status {
+    for (const runtime::Bound& other : others) {
+      if (Status status = runtime::check_apart(kOp, other, result); !status) return status;
+    }
+    return {};
+  };
+  const runtime::Bound out{{"out"}, call.out.buffer, plan.out};
+  if (Status status = check(out); !status) return status;
+  if (!call.log_sum_exp || !plan.log_sum_exp) return {};
+  const runtime::Bound sums{{"log_sum_exp"}, call.log_sum_exp->buffer, *plan.log_sum_exp};
+  if (Status status = check(sums); !status) return status;
+  return runtime::check_apart(kOp, sums, out);
+}
+
 }  // namespace
 
 std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept {
@@ -422,6 +452,7 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
   }
   if (Status status = check_shapes(call, k, v); !status) return status.error();
   if (Status status = check_views(call, target, plan); !status) return status.error();
+  if (Status status = check_results_apart(call, plan); !status) return status.error();
 
   Planner planner(call, k, v, most_vectors(target, k.dim(), v.dim()));
   std::uint64_t token = 0;
