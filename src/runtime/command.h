@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxBindings = 8;
 inline constexpr std::size_t kMaxConstants = 8;
 inline constexpr std::size_t kMaxParamsBytes = 128;      // what every Vulkan device can push
 inline constexpr std::uint64_t kBindingAlignment = 256;  // the largest that Vulkan lets a device ask for
+inline constexpr std::uint64_t kUnitBytes = 16;          // what a GPU loads at once, and allocates in multiples of
 inline constexpr std::uint32_t kMaxGroups = 65535;       // what every Vulkan device can launch along x
 
 // A kernel translated for devices, made at build time; empty where the build has no such backend.

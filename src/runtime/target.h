@@ -61,7 +61,6 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
 Binding bind(const Buffer& buffer, const Bindable& view);
 
 // For a kernel that reads units of kUnitBytes: the last one is whole.
-inline constexpr std::uint64_t kUnitBytes = 16;
 Binding bind_in_units(const Buffer& buffer, const Bindable& view);
 
 // What stands where a kernel's constants leave a binding unused: it is never touched, so nobody waits for it.

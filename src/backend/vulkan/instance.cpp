@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/extent.h"
-#include "runtime/target.h"
+#include "runtime/backend.h"
 
 namespace rota::vulkan {
 namespace {

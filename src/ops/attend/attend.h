@@ -41,8 +41,9 @@ struct AttendPlan {
   AttendSide k, v;
   std::vector<std::uint32_t> words;
   std::vector<AttendRound> rounds;
-  std::uint64_t partials = 0;  // of the largest round
-  std::uint32_t vectors = 0;   // of the largest chunk
+  std::uint64_t query_bytes = 0;
+  std::uint64_t partial_bytes = 0;  // of the largest round
+  std::uint32_t vectors = 0;        // of the largest chunk
 
   bool empty() const noexcept { return rounds.empty(); }
 };

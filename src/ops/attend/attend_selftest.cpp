@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "ops/seal/selftest_pages.h"
 #include "rota/ops.h"
+#include "runtime/selftest_pages.h"
 
 namespace rota::ops {
 namespace {

@@ -1,5 +1,5 @@
 #include "core/error.h"
-#include "ops/seal/selftest_pages.h"
+#include "runtime/selftest_pages.h"
 
 namespace rota::ops {
 

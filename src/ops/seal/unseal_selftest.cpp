@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "ops/seal/selftest_pages.h"
+#include "runtime/selftest_pages.h"
 
 namespace rota::ops {
 namespace {

@@ -1,0 +1,267 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "ops/attend/attend_plan.h"
+
+namespace rota::ops {
+namespace {
+
+// Kernels subtract positions, and step past the last.
+constexpr std::uint64_t kMaxLength = (std::uint64_t{1} << 31) - 1;
+
+core::Refusal of(std::string_view name, std::string_view field = {}) { return {kAttend, {name, {}, field}}; }
+
+Result<AttendSide> check_side(const StoredSide& side, const runtime::Target& target) {
+  AttendSide bound;
+  const KvSideView& view = side.view;
+  const auto add = [&](KeySource source, std::string_view name, const auto& memory) -> Status {
+    auto checked = runtime::check_view(target, side.refuse(name), memory);
+    if (!checked) return checked.error();
+    bound.bound[static_cast<std::size_t>(source)] = *checked;
+    return {};
+  };
+  if (side.dim() > kMaxAttendDim) {
+    return core::refuse(side.refuse("dense", "shape.dim"), side.dim(), "at most {}", kMaxAttendDim);
+  }
+  const Status dense =
+      core::first_error({core::check_positive(side.refuse("dense", "shape.page_slots"), side.page()),
+                         core::check_index(side.refuse("dense", "shape.page_slots"), side.page()),
+                         core::check_index(side.refuse("dense", "shape.pages"), view.dense.shape.pages),
+                         core::check_positive(side.refuse("dense", "shape.heads"), side.heads()),
+                         core::check_positive(side.refuse("dense", "shape.dim"), side.dim()),
+                         add(KeySource::dense, "dense", view.dense)});
+  if (!dense) return dense.error();
+  if (view.sealed) {
+    const SealedView& sealed = *view.sealed;
+    if (Status status = add(KeySource::sealed, "sealed", sealed); !status) return status.error();
+    const auto like = [&](std::string_view field, std::uint64_t found, std::uint64_t wanted) {
+      return core::check_equal(side.refuse("sealed", field), found, {wanted, side.refuse("dense").argument});
+    };
+    const KvSide wanted = side.name == "kv.k" ? KvSide::keys : KvSide::values;
+    if (sealed.format.side != wanted) {
+      return core::refuse(side.refuse("sealed", "format.side"), wanted == KvSide::keys ? "values" : "keys",
+                          "the other");
+    }
+    const Status same = core::first_error({like("format.tokens", sealed.format.tokens, side.page()),
+                                           like("format.head_dim", sealed.format.head_dim, side.dim()),
+                                           like("shape.heads", sealed.shape.heads, side.heads())});
+    if (!same) return same.error();
+  }
+  if (view.sinks) {
+    if (Status status = add(KeySource::sinks, "sinks", *view.sinks); !status) return status.error();
+    const SlotShape& shape = view.sinks->shape;
+    if (shape.heads != side.heads() || shape.dim != side.dim() || view.sinks->dtype != view.dense.dtype) {
+      return core::refuse(side.refuse("sinks"), "of other heads, dim or dtype than dense", "the same");
+    }
+  }
+  return bound;
+}
+
+Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t length) {
+  const core::Refusal refusal{kAttend, {side.sequences, index}};
+  const auto bad = [&](std::string_view what) {
+    return core::refuse(refusal, what, "the pages of a text of {} tokens", length);
+  };
+  if (!side.view.sequences[index]) return bad("null");
+  const KvPages& pages = *side.view.sequences[index];
+  if (pages.ring) {
+    const core::Refusal of_ring{kAttend, {side.sequences, index, "ring"}};
+    const Status counted =
+        core::first_error({core::check_positive(of_ring, *pages.ring), core::check_index(of_ring, *pages.ring)});
+    if (!counted) return counted;
+    if (pages.first_page > 0 || pages.sealed_pages > 0 || pages.sinks) {
+      return bad("a ring with sealed pages, sinks or pages that have left");
+    }
+  }
+  const std::uint64_t last = pages_wanted(side, pages, length);
+  if (pages.first_page > last || pages.places.size() < last - pages.first_page) return bad("a list of fewer pages");
+  if (pages.sealed_pages > last || (pages.sealed_pages > pages.first_page && !side.view.sealed)) {
+    return bad("sealed pages that are not there");
+  }
+  if (pages.sinks && (!side.view.sinks || *pages.sinks >= side.view.sinks->shape.pages)) return bad("sinks of no page");
+  for (std::uint64_t page = pages.first_page; page < last; ++page) {
+    const bool sealed = page < pages.sealed_pages;
+    const std::uint64_t most = sealed ? side.view.sealed->shape.pages : side.view.dense.shape.pages;
+    if (pages.places[page - pages.first_page] >= most) return bad("a place beyond the pool's pages");
+  }
+  return {};
+}
+
+Status check_numbers(const Attend& call) {
+  // As f32, and with quotients that are numbers of f32.
+  constexpr double kLargest = 1e30;
+  const double scale = call.scale;
+  if (!(std::abs(scale) <= kLargest)) {
+    return core::refuse(of("scale"), scale, "a number from {} to {}", -kLargest, kLargest);
+  }
+  if (call.soft_cap && !(*call.soft_cap >= 1 / kLargest && *call.soft_cap <= kLargest)) {
+    return core::refuse(of("soft_cap"), *call.soft_cap, "a number from {} to {}", 1 / kLargest, kLargest);
+  }
+  if (call.mask != Mask::causal && call.mask != Mask::none) {
+    return core::refuse(of("mask"), static_cast<unsigned>(call.mask), "causal or none");
+  }
+  if (call.kv.window && *call.kv.window == 0) return core::refuse(of("kv", "window"), 0, "at least 1");
+  if (call.kv.window && call.mask == Mask::none) {
+    return core::refuse(of("mask"), "none", "causal where there is a window");
+  }
+  return {};
+}
+
+Status check_shapes(const Attend& call, const StoredSide& k, const StoredSide& v) {
+  const auto equal = [](const core::Refusal& refusal, std::uint64_t found, std::uint64_t wanted,
+                        const core::Refusal& like) {
+    return core::check_equal(refusal, found, {wanted, like.argument});
+  };
+  const Shape& q = call.q.shape;
+  const Status same = core::first_error(
+      {core::check_index(of("q", "shape.tokens"), q.tokens), core::check_index(of("q", "shape.heads"), q.heads),
+       equal(of("q", "shape.dim"), q.dim, k.dim(), k.refuse("dense", "shape.dim")),
+       equal(v.refuse("dense", "shape.heads"), v.heads(), k.heads(), k.refuse("dense", "shape.heads")),
+       equal(of("out", "shape.tokens"), call.out.shape.tokens, q.tokens, of("q", "shape.tokens")),
+       equal(of("out", "shape.heads"), call.out.shape.heads, q.heads, of("q", "shape.heads")),
+       equal(of("out", "shape.dim"), call.out.shape.dim, v.dim(), v.refuse("dense", "shape.dim"))});
+  if (!same) return same;
+  if (q.heads == 0 || q.heads % k.heads() != 0) {
+    return core::refuse(of("q", "shape.heads"), q.heads, "a multiple of the {} heads of kv", k.heads());
+  }
+  const std::uint64_t texts = call.kv.lengths.size();
+  if (call.kv.k.sequences.size() != texts || call.kv.v.sequences.size() != texts) {
+    return core::refuse(of("kv", "lengths"), fmt::format("of {} texts", texts), "as many as k and v have");
+  }
+  if (!call.rows.empty() && call.rows.size() != texts) {
+    return core::refuse(of("rows"), fmt::format("of {} texts", call.rows.size()), "the {} of kv", texts);
+  }
+  return {};
+}
+
+Status check_per_head(const core::Refusal& refusal, const Shape& found, const Shape& wanted) {
+  if (found.tokens == wanted.tokens && found.heads == wanted.heads && found.dim == wanted.dim) return {};
+  return core::refuse(refusal, fmt::format("[{}, {}, {}]", found.tokens, found.heads, found.dim), "[{}, {}, {}]",
+                      wanted.tokens, wanted.heads, wanted.dim);
+}
+
+Status check_views(const Attend& call, const runtime::Target& target, AttendPlan& plan) {
+  auto q = runtime::check_view(target, of("q"), call.q);
+  if (!q) return q.error();
+  plan.q = *q;
+  auto out = runtime::check_view(target, of("out"), call.out);
+  if (!out) return out.error();
+  plan.out = *out;
+  const std::uint64_t heads = call.q.shape.heads;
+  const auto per_head = [&](std::string_view name, const std::optional<View>& view,
+                            std::optional<runtime::Bindable>& bound) -> Status {
+    if (!view) return {};
+    auto checked = runtime::check_view(target, of(name), *view);
+    if (!checked) return checked.error();
+    bound = *checked;
+    return check_per_head(of(name, "shape"), view->shape, {1, heads, 1});
+  };
+  if (call.log_sum_exp) {
+    auto sums = runtime::check_view(target, of("log_sum_exp"), *call.log_sum_exp);
+    if (!sums) return sums.error();
+    plan.log_sum_exp = *sums;
+    const Status shape =
+        check_per_head(of("log_sum_exp", "shape"), call.log_sum_exp->shape, {call.q.shape.tokens, heads, 1});
+    if (!shape) return shape;
+  }
+  return core::first_error({per_head("sink_logits", call.sink_logits, plan.sink_logits),
+                            per_head("alibi_slopes", call.alibi_slopes, plan.alibi_slopes)});
+}
+
+// Kernels count the words of plan and scratch in 32 bits, also where a binding may span more.
+runtime::Target counted_in_words(runtime::Target target) {
+  constexpr std::uint64_t kMost = core::round_down(core::kMaxIndex * sizeof(std::uint32_t), runtime::kBindingAlignment);
+  target.limits.max_binding_bytes = std::min(target.limits.max_binding_bytes, kMost);
+  return target;
+}
+
+// The views have been checked: `out` has a place for each vector, so that these products are far from 2^64.
+Status plan_queries(const Attend& call, const runtime::Target& target, AttendPlan& plan) {
+  const Shape& q = call.q.shape;
+  const std::uint64_t vectors = q.tokens * q.heads;
+  const std::uint64_t copies = call.kv.k.sealed ? 2 : 1;  // as they are, and rotated
+  plan.query_bytes =
+      (core::round_up(2 * q.heads, kRowStep) + vectors * padded_row(static_cast<uint>(q.dim)) * copies) * sizeof(float);
+  return runtime::check_upload(target, plan.query_bytes, [&] {
+    return fmt::format("{}: scratch for {} query vectors takes {} bytes", kAttend, vectors, plan.query_bytes);
+  });
+}
+
+// What is written shares no bytes with what is read, and the two results share none with each other.
+Status check_results_apart(const Attend& call, const AttendPlan& plan) {
+  std::vector<runtime::Bound> others{{{"q"}, call.q.buffer, plan.q}};
+  const auto add = [&](const core::Argument& argument, const auto& view,
+                       const std::optional<runtime::Bindable>& bound) {
+    if (view && bound) others.push_back({argument, view->buffer, *bound});
+  };
+  const auto add_side = [&](std::string_view name, const KvSideView& view, const AttendSide& side) {
+    add({name, {}, "dense"}, &view.dense, side.bound[static_cast<std::size_t>(KeySource::dense)]);
+    add({name, {}, "sealed"}, view.sealed, side.bound[static_cast<std::size_t>(KeySource::sealed)]);
+    add({name, {}, "sinks"}, view.sinks, side.bound[static_cast<std::size_t>(KeySource::sinks)]);
+  };
+  add_side("kv.k", call.kv.k, plan.k);
+  add_side("kv.v", call.kv.v, plan.v);
+  add({"sink_logits"}, call.sink_logits, plan.sink_logits);
+  add({"alibi_slopes"}, call.alibi_slopes, plan.alibi_slopes);
+  const auto check = [&](const runtime::Bound& result) -> Status {
+    for (const runtime::Bound& other : others) {
+      if (Status status = runtime::check_apart(kAttend, other, result); !status) return status;
+    }
+    return {};
+  };
+  const runtime::Bound out{{"out"}, call.out.buffer, plan.out};
+  if (Status status = check(out); !status) return status;
+  if (!call.log_sum_exp || !plan.log_sum_exp) return {};
+  const runtime::Bound sums{{"log_sum_exp"}, call.log_sum_exp->buffer, *plan.log_sum_exp};
+  if (Status status = check(sums); !status) return status;
+  return runtime::check_apart(kAttend, sums, out);
+}
+
+}  // namespace
+
+Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& target) {
+  const StoredSide k{"kv.k", "kv.k.sequences", call.kv.k};
+  const StoredSide v{"kv.v", "kv.v.sequences", call.kv.v};
+  if (Status status = check_numbers(call); !status) return status.error();
+  AttendPlan plan;
+  for (const auto& [side, bound] : {std::pair(&k, &plan.k), std::pair(&v, &plan.v)}) {
+    auto checked = check_side(*side, target);
+    if (!checked) return checked.error();
+    *bound = *checked;
+  }
+  if (Status status = check_shapes(call, k, v); !status) return status.error();
+  if (Status status = check_views(call, target, plan); !status) return status.error();
+  if (Status status = check_results_apart(call, plan); !status) return status.error();
+
+  const runtime::Target counted = counted_in_words(target);
+  if (Status status = plan_queries(call, counted, plan); !status) return status.error();
+  AttendPlanner planner(call, k, v, counted);
+  std::uint64_t token = 0;
+  for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
+    const std::uint64_t length = call.kv.lengths[i];
+    const std::uint64_t rows = call.rows.empty() ? 1 : call.rows[i];
+    const core::Refusal of_rows{kAttend, {"rows", i}};
+    if (length > kMaxLength) return core::refuse({kAttend, {"kv.lengths", i}}, length, "at most {}", kMaxLength);
+    if (rows > call.q.shape.tokens - token) {
+      return core::refuse(of_rows, rows, "at most the {} tokens that q has left", call.q.shape.tokens - token);
+    }
+    if (call.mask == Mask::causal && rows > length) {
+      return core::refuse(of_rows, rows, "at most the {} tokens of the text", length);
+    }
+    if (Status status = check_pages(k, i, length); !status) return status.error();
+    if (Status status = check_pages(v, i, length); !status) return status.error();
+    const AttendText text{length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
+    if (Status status = planner.add(text); !status) return status.error();
+    token += rows;
+  }
+  if (token != call.q.shape.tokens) {
+    return core::refuse(of("rows"), fmt::format("{} tokens together", token), "the {} of q", call.q.shape.tokens);
+  }
+  planner.write(plan);
+  return plan;
+}
+
+}  // namespace rota::ops

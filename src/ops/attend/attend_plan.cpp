@@ -1,0 +1,204 @@
+#include "ops/attend/attend_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
+
+namespace rota::ops {
+namespace {
+
+constexpr std::uint64_t kScratchBytes = std::uint64_t{128} << 20;  // of partial results, unless one chunk needs more
+
+KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t position) {
+  if (pages.sinks && position < side.sinks()) return KeySource::sinks;
+  return position < pages.sealed_pages * side.page() ? KeySource::sealed : KeySource::dense;
+}
+
+// Entries end at multiples of it. A function of the position alone, so that rows of other texts, later tokens and other
+// rows change nothing; it grows, because every entry costs a partial result.
+std::uint64_t split_keys(std::uint64_t position) {
+  constexpr std::uint64_t kFirst = 512;
+  constexpr std::uint64_t kLast = 4096;
+  constexpr std::uint64_t kSplitsPerOctave = 16;
+  return std::clamp(std::bit_floor(position) / kSplitsPerOctave, kFirst, kLast);
+}
+
+// Where a range that begins at `position` must end for the sake of one side.
+std::uint64_t next_cut(const StoredSide& side, const KvPages& pages, std::uint64_t position) {
+  switch (source_of(side, pages, position)) {
+    case KeySource::sinks: return side.sinks();
+    case KeySource::sealed: return pages.sealed_pages * side.page();
+    case KeySource::dense: return ~std::uint64_t{0};
+  }
+  return ~std::uint64_t{0};
+}
+
+struct KeyRange {
+  std::uint64_t begin, end;
+};
+
+// The keys that are there.
+KeyRange kept(const AttendText& text, const StoredSide& k, const StoredSide& v) {
+  std::uint64_t first = 0;
+  for (const auto& [side, pages] : {std::pair(&k, &text.k), std::pair(&v, &text.v)}) {
+    first = std::max(first, pages->first_page * side->page());
+    if (pages->ring && text.length > *pages->ring) first = std::max(first, text.length - *pages->ring);
+  }
+  return {first, text.length};
+}
+
+// The keys that a row sees.
+KeyRange seen(const Attend& call, const AttendText& text, const KeyRange& all, std::uint64_t row) {
+  if (call.mask == Mask::none) return all;
+  const std::uint64_t end = text.length - text.rows + row + 1;
+  const std::uint64_t window = call.kv.window.value_or(end);
+  return {std::max(all.begin, end > window ? end - window : 0), end};
+}
+
+}  // namespace
+
+std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept {
+  if (target.limits.shared_memory_bytes == 0) return kCpuVectors;
+  // More shared memory than this leaves a GPU too few workgroups at a time to hide its memory's latency, and a lane
+  // with more columns of values has registers for fewer vectors.
+  const std::uint64_t room = std::min<std::uint64_t>(target.limits.shared_memory_bytes, 32U << 10);
+  std::uint32_t vectors = kGpuVectors;
+  const auto fits = [&] {
+    return attend_shared_bytes(vectors, static_cast<uint>(k_dim)) <= room &&
+           vectors * v_dim <= std::uint64_t{kGpuVectors} * 4 * kAttendGroupSize;
+  };
+  while (vectors > 1 && !fits()) vectors /= 2;
+  return vectors;
+}
+
+AttendPlanner::AttendPlanner(const Attend& call, const StoredSide& k, const StoredSide& v,
+                             const runtime::Target& target)
+    : call_(call),
+      k_(k),
+      v_(v),
+      target_(target),
+      most_vectors_(most_vectors(target, k.dim(), v.dim())),
+      group_(call.q.shape.heads / k.heads()) {}
+
+// The place of page 0, or where it would be: pages that have left are not in the list.
+std::uint64_t AttendPlanner::add_table(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
+  const std::uint64_t at = tables_.size();
+  const auto count = static_cast<std::ptrdiff_t>(pages_wanted(side, pages, length) - pages.first_page);
+  tables_.insert(tables_.end(), pages.places.begin(), pages.places.begin() + count);
+  return at - pages.first_page;  // may pass below zero, as a word that wraps
+}
+
+std::vector<AttendPlanner::Entry> AttendPlanner::entries_of(const AttendText& text, std::uint64_t begin,
+                                                            std::uint64_t end) const {
+  std::vector<Entry> entries;
+  for (std::uint64_t at = begin; at < end; at += entries.back().keys) {
+    const std::uint64_t split = split_keys(at);
+    const std::uint64_t stop =
+        std::min({end, core::round_down(at, split) + split, next_cut(k_, text.k, at), next_cut(v_, text.v, at)});
+    entries.push_back({at, stop - at, source_of(k_, text.k, at), source_of(v_, text.v, at)});
+  }
+  return entries;
+}
+
+Status AttendPlanner::add(const AttendText& text) {
+  const std::uint64_t vectors = text.rows * group_;
+  const auto text_index = static_cast<std::uint32_t>(texts_++);
+  const KeyRange all = kept(text, k_, v_);
+  for (const std::uint64_t word : {text.length, text.rows, text.token, all.begin, add_table(k_, text.k, text.length),
+                                   add_table(v_, text.v, text.length), text.k.ring.value_or(0), text.v.ring.value_or(0),
+                                   std::uint64_t{text.k.sinks.value_or(0)}, std::uint64_t{text.v.sinks.value_or(0)}}) {
+    text_words_.push_back(static_cast<std::uint32_t>(word));
+  }
+  if (Status status = check_words(); !status) return status;
+  for (std::uint64_t first = 0; first < vectors; first += most_vectors_) {
+    const std::uint64_t count = std::min<std::uint64_t>(most_vectors_, vectors - first);
+    const std::uint64_t begin = seen(call_, text, all, first / group_).begin;
+    const std::uint64_t end = seen(call_, text, all, (first + count - 1) / group_).end;
+    Chunk chunk{text_index, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count),
+                entries_of(text, begin, end)};
+    entries_ += chunk.entries.size();
+    chunks_.push_back(std::move(chunk));
+    if (Status status = core::first_error({check_words(), check_partials(chunks_.back())}); !status) return status;
+  }
+  return {};
+}
+
+std::uint64_t AttendPlanner::round_bytes() const {
+  return std::min(kScratchBytes, core::round_down(target_.limits.max_binding_bytes, runtime::kBindingAlignment));
+}
+
+Status AttendPlanner::check_words() const {
+  const std::uint64_t words =
+      kPlanTexts + text_words_.size() + tables_.size() + chunks_.size() * kChunkWords + entries_ * (kEntryWords + 1);
+  const std::uint64_t bytes = words * sizeof(std::uint32_t);
+  return runtime::check_upload(target_, bytes,
+                               [&] { return fmt::format("{}: a plan takes at least {} bytes", kAttend, bytes); });
+}
+
+Status AttendPlanner::check_partials(const Chunk& chunk) const {
+  const std::uint64_t bytes = partials_of(chunk) * partial_bytes();
+  return runtime::check_upload(target_, bytes, [&] {
+    return fmt::format("{}: partial results of {} query vectors take {} bytes", kAttend, k_.heads() * chunk.vectors,
+                       bytes);
+  });
+}
+
+void AttendPlanner::write(AttendPlan& plan) const {
+  for (const Chunk& chunk : chunks_) plan.vectors = std::max(plan.vectors, chunk.vectors);
+  plan.words = {0, 0};
+  plan.words.insert(plan.words.end(), text_words_.begin(), text_words_.end());
+  const auto tables = static_cast<std::uint32_t>(plan.words.size());
+  for (std::size_t at = kPlanTexts; at < tables; at += kTextWords) {
+    plan.words[at + kTextTable] += tables;
+    plan.words[at + kTextTable + 1] += tables;
+  }
+  plan.words.insert(plan.words.end(), tables_.begin(), tables_.end());
+  plan.words[kPlanChunks] = static_cast<std::uint32_t>(plan.words.size());
+  std::uint32_t entries = 0;
+  for (const Chunk& chunk : chunks_) {
+    const auto count = static_cast<std::uint32_t>(chunk.entries.size());
+    for (const std::uint32_t word : {chunk.text, chunk.first, chunk.vectors, entries, count}) {
+      plan.words.push_back(word);
+    }
+    entries += count;
+  }
+  plan.words[kPlanEntries] = static_cast<std::uint32_t>(plan.words.size());
+  write_rounds(plan);
+}
+
+void AttendPlanner::write_rounds(AttendPlan& plan) const {
+  const std::uint64_t heads = k_.heads();
+  std::uint32_t entry_index = 0;
+  std::vector<std::map<std::pair<KeySource, KeySource>, std::vector<Turn>>> orders;
+  std::uint64_t partials = 0;
+  for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
+    const Chunk& chunk = chunks_[index];
+    const std::uint64_t wanted = partials_of(chunk);
+    if (plan.rounds.empty() || (partials > 0 && (partials + wanted) * partial_bytes() > round_bytes())) {
+      plan.rounds.push_back({index, 0, {}});
+      orders.emplace_back();
+      partials = 0;
+    }
+    ++plan.rounds.back().chunks;
+    for (const Entry& entry : chunk.entries) {
+      for (const std::uint64_t word : {std::uint64_t{index}, entry.key, entry.keys, partials,
+                                       std::uint64_t{entry.v == KeySource::sealed ? 1U : 0U}}) {
+        plan.words.push_back(static_cast<std::uint32_t>(word));
+      }
+      orders.back()[{entry.k, entry.v}].push_back({chunk.text, entry.key, entry_index++});
+      partials += heads * chunk.vectors;
+    }
+    plan.partial_bytes = std::max(plan.partial_bytes, partials * partial_bytes());
+  }
+  for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
+    for (auto& [sources, turns] : orders[round]) {
+      plan.rounds[round].parts.push_back({sources.first, sources.second, static_cast<std::uint32_t>(plan.words.size()),
+                                          static_cast<std::uint32_t>(turns.size())});
+      std::ranges::sort(turns);
+      for (const Turn& turn : turns) plan.words.push_back(turn.entry);
+    }
+  }
+}
+
+}  // namespace rota::ops

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/check.h"
+#include "ops/attend/attend.h"
+
+// Which keys a call looks at, in which ranges, and for which queries together.
+
+namespace rota::ops {
+
+inline constexpr std::string_view kAttend = "attend";
+
+// One side of the view, as the checks and the plan see it.
+struct StoredSide {
+  std::string_view name;       // "kv.k"
+  std::string_view sequences;  // "kv.k.sequences"
+  const KvSideView& view;
+
+  std::uint64_t page() const { return view.dense.shape.page_slots; }
+  std::uint64_t heads() const { return view.dense.shape.heads; }
+  std::uint64_t dim() const { return view.dense.shape.dim; }
+  std::uint64_t sinks() const { return view.sinks ? view.sinks->shape.page_slots : 0; }
+  core::Refusal refuse(std::string_view field, std::string_view subfield = {}) const {
+    return {kAttend, {name, {}, field, subfield}};
+  }
+};
+
+struct AttendText {
+  std::uint64_t length, rows, token;
+  const KvPages& k;
+  const KvPages& v;
+};
+
+// Pages that a text needs, those that have left included.
+inline std::uint64_t pages_wanted(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
+  const std::uint64_t slots = pages.ring.value_or(length);
+  return slots == 0 ? 0 : (slots - 1) / side.page() + 1;
+}
+
+class AttendPlanner {
+ public:
+  AttendPlanner(const Attend& call, const StoredSide& k, const StoredSide& v, const runtime::Target& target);
+
+  // Refuses what is too large for kernels as soon as it is.
+  Status add(const AttendText& text);
+
+  void write(AttendPlan& plan) const;
+
+ private:
+  struct Entry {
+    std::uint64_t key, keys;
+    KeySource k, v;
+  };
+  struct Chunk {
+    std::uint32_t text, first, vectors;
+    std::vector<Entry> entries;
+  };
+  // The chunks of a text come to the same keys one after the other, while these are still in a cache.
+  struct Turn {
+    std::uint32_t text;
+    std::uint64_t key;
+    std::uint32_t entry;
+
+    friend auto operator<=>(const Turn&, const Turn&) = default;
+  };
+
+  std::uint64_t add_table(const StoredSide& side, const KvPages& pages, std::uint64_t length);
+  std::vector<Entry> entries_of(const AttendText& text, std::uint64_t begin, std::uint64_t end) const;
+  std::uint64_t partials_of(const Chunk& chunk) const { return chunk.entries.size() * k_.heads() * chunk.vectors; }
+  std::uint64_t partial_bytes() const { return partial_floats(static_cast<uint>(v_.dim())) * sizeof(float); }
+  std::uint64_t round_bytes() const;
+  Status check_words() const;
+  Status check_partials(const Chunk& chunk) const;
+  void write_rounds(AttendPlan& plan) const;
+
+  const Attend& call_;
+  const StoredSide& k_;
+  const StoredSide& v_;
+  const runtime::Target& target_;
+  std::uint64_t most_vectors_, group_;
+  std::uint64_t texts_ = 0, entries_ = 0;
+  std::vector<std::uint32_t> text_words_, tables_;
+  std::vector<Chunk> chunks_;
+};
+
+}  // namespace rota::ops
