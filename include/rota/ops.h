@@ -170,4 +170,21 @@ struct Attend {
 // they are sealed alone: no thread count, batch, placement or ring start changes a bit. A row without keys gives zeros.
 ROTA_API void attend(Encoder& encoder, const Attend& call);
 
+// What attention over some keys gives: outputs, and per row the natural logarithm of the sum of exp(logit).
+struct AttentionPart {
+  View out;          // [token, head, dim], heads of at most 4096
+  View log_sum_exp;  // [token, head, 1]; -infinity: no keys, and `out` is not looked at
+};
+
+struct Merge {
+  AttentionPart first, second;
+  // In other bytes than the parts span, or exactly where a part's own is.
+  MutView out;
+  std::optional<MutView> log_sum_exp = {};
+};
+
+// What attention over the keys of both parts would give, if they share none: docs/merge.md. Off by at most a last place
+// of the result and 1e-6 of the larger element, or 1e-6 for log_sum_exp.
+ROTA_API void merge(Encoder& encoder, const Merge& call);
+
 }  // namespace rota

@@ -30,6 +30,17 @@ inline ops::SlotStrides strides_of(const SlotView& view, const Bindable& bound) 
           .dim = effective(view.dim_stride, view.shape.dim)};
 }
 
+// Whether two views are one. Precondition: their shapes are equal.
+inline bool same_place(const View& a, const View& b) {
+  const auto& [tokens, heads, dim] = a.shape;
+  const auto same = [](std::uint64_t first, std::uint64_t second, std::uint64_t count) {
+    return effective(first, count) == effective(second, count);
+  };
+  return a.buffer.state() == b.buffer.state() && a.dtype == b.dtype && a.offset == b.offset &&
+         same(a.token_stride, b.token_stride, tokens) && same(a.head_stride, b.head_stride, heads) &&
+         same(a.dim_stride, b.dim_stride, dim);
+}
+
 // Whether each word of a row's elements is whole: side by side, and every row starts on a word.
 inline bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts, std::uint64_t dim_stride) {
   if (info(dtype).bytes == sizeof(std::uint32_t)) return true;

@@ -1,5 +1,6 @@
 #include "harness/elements.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -136,6 +137,17 @@ std::vector<std::byte> random_elements(std::mt19937_64& random, DType dtype, std
     save_bits(bytes, dtype, i, bits);
   }
   return bytes;
+}
+
+double random_value(std::mt19937_64& random, DType dtype) {
+  const double plain = std::normal_distribution<double>()(random);
+  switch (random() % 16) {
+    case 0: return 0;
+    case 1: return std::clamp(plain * 5000, -30000.0, 30000.0);
+    case 2: return plain * (dtype == DType::f16 ? 0x1p-20 : 0x1p-130);
+    case 3: return plain * 0x1p-10;
+    default: return plain;
+  }
 }
 
 }  // namespace rota::test

@@ -22,6 +22,8 @@ std::uint32_t bits_of(double value, DType dtype);
 // The distance between a dtype's numbers near `value`.
 double last_place(DType dtype, double value);
 
+inline constexpr double kFlushed = 0x1p-125;  // what is lost where denormals are zero
+
 // What an element of `from` becomes as an element of `to`.
 std::uint32_t convert_bits(std::uint32_t bits, DType from, DType to);
 
@@ -30,5 +32,8 @@ std::vector<std::uint32_t> telling_patterns(DType dtype);
 
 // Elements of all kinds: plain, tiny, huge, denormal, zero, infinite, NaN.
 std::vector<std::byte> random_elements(std::mt19937_64& random, DType dtype, std::uint64_t count);
+
+// Finite numbers with heavy tails, zeros and denormals, none so large that the sum of two overflows f16.
+double random_value(std::mt19937_64& random, DType dtype);
 
 }  // namespace rota::test

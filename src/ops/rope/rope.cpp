@@ -56,17 +56,6 @@ Status check_dim(const Rope& call, std::size_t index) {
   return core::refuse(refusal(index, "from", "shape.dim"), dim, "at least rotary.rope_dim, {}", *call.rotary.rope_dim);
 }
 
-// Precondition: the shapes are equal.
-bool same_place(const View& from, const View& to) {
-  const auto& [tokens, heads, dim] = from.shape;
-  const auto same = [](std::uint64_t a, std::uint64_t b, std::uint64_t count) {
-    return runtime::effective(a, count) == runtime::effective(b, count);
-  };
-  return from.buffer.state() == to.buffer.state() && from.dtype == to.dtype && from.offset == to.offset &&
-         same(from.token_stride, to.token_stride, tokens) && same(from.head_stride, to.head_stride, heads) &&
-         same(from.dim_stride, to.dim_stride, dim);
-}
-
 Status check_norm(const HeadNorm& norm, std::size_t index) {
   // Squares below 2^-126 are zero on devices without denormals: beside epsilon that must not show.
   constexpr float kLeast = 0x1p-104F;
@@ -108,7 +97,7 @@ Result<RopePlan::Tensor> check_tensor(const Rope& call, std::size_t index, const
   auto to = runtime::check_view(target, refusal(index, "to"), tensor.to);
   if (!to) return to.error();
   const runtime::Bound written{of_tensor(index, "to"), tensor.to.buffer, *to};
-  RopePlan::Tensor checked{*from, *to, {}, same_place(tensor.from, tensor.to)};
+  RopePlan::Tensor checked{*from, *to, {}, runtime::same_place(tensor.from, tensor.to)};
   if (!checked.in_place) {
     const Status status = runtime::check_apart(kRopeName, {of_tensor(index, "from"), tensor.from.buffer, *from},
                                                written, ", or exactly its place");

@@ -125,8 +125,6 @@ inline std::vector<double> norm_by_definition(std::vector<double> head, double e
   return head;
 }
 
-inline constexpr double kFlushed = 0x1p-125;  // what is lost where denormals are zero
-
 // Roundings to f32 in a norm: squares, at most dim / 16 + 10 additions one after the other, mean and epsilon, all
 // halved by the root; then the root itself (2), two products and a weight with its offset.
 inline double norm_bound(std::uint64_t dim) { return ((static_cast<double>(dim) / 16 + 15) / 2 + 5) * 0x1p-24; }
@@ -145,18 +143,6 @@ inline double rope_bound(const RopeTensor& tensor, double wanted, double length)
 inline RopeSections contiguous(std::vector<std::uint32_t> pairs,
                                SectionFrequencies frequencies = SectionFrequencies::shared) {
   return {.pairs = std::move(pairs), .order = SectionOrder::contiguous, .frequencies = frequencies};
-}
-
-// Finite numbers with heavy tails, zeros and denormals, none so large that a rotation overflows f16.
-inline double random_value(std::mt19937_64& random, DType dtype) {
-  const double plain = std::normal_distribution<double>()(random);
-  switch (random() % 16) {
-    case 0: return 0;
-    case 1: return std::clamp(plain * 5000, -30000.0, 30000.0);
-    case 2: return plain * (dtype == DType::f16 ? 0x1p-20 : 0x1p-130);
-    case 3: return plain * 0x1p-10;
-    default: return plain;
-  }
 }
 
 struct TensorSpec {
