@@ -60,8 +60,8 @@ Change::~Change() { release(pools_, taken_); }
 Result<std::uint32_t> Change::take(std::size_t track, PoolKind kind) {
   PagePool& pool = pools_[track].of(kind);
   if (pool.free() == 0) {
-    return Error{Errc::out_of_pages, fmt::format("KvCache: all {} {} pages of {} are in use", pool.pages(), name(kind),
-                                                 tracks_[track].name())};
+    return Error{Errc::out_of_pages, core::text("KvCache: all {} {} pages of {} are in use", pool.pages(), name(kind),
+                                                tracks_[track].name())};
   }
   PageUse& use = taken_.emplace_back(PageUse{track, kind, 0});  // first, since this may throw
   use.page = pool.take();

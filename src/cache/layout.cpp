@@ -41,13 +41,13 @@ Status check_side(const KvGroup& group, std::size_t index, const SideSpec& side)
   if (Status status = check_range(of_group(index, side.dim_name), side.dim, 1, kMaxDim); !status) return status;
   if (const DType* const dtype = std::get_if<DType>(&side.codec)) {
     if (is_known(*dtype)) return {};
-    return core::refuse(of_group(index, side.codec_name), fmt::format("dtype {}", static_cast<unsigned>(*dtype)),
+    return core::refuse(of_group(index, side.codec_name), core::text("dtype {}", static_cast<unsigned>(*dtype)),
                         "f32, f16, bf16 or turbo");
   }
   const PageFormat format{std::get<Turbo>(side.codec), side.side, side.dim, group.page};
   if (Status status = check(format); !status) {
     return Error{status.error().code,
-                 fmt::format("{}: {}", of_group(index, side.codec_name).argument.text(), status.error().message)};
+                 core::text("{}: {}", of_group(index, side.codec_name).argument.text(), status.error().message)};
   }
   return {};
 }
@@ -104,7 +104,7 @@ Result<std::vector<Layer>> number_layers(const KvCacheSpec& spec) {
   std::ranges::sort(layers, {}, &Layer::number);
   const auto twice = std::ranges::adjacent_find(layers, {}, &Layer::number);
   if (twice == layers.end()) return layers;
-  return core::refuse(of_group(std::next(twice)->group, "layers"), fmt::format("naming layer {} again", twice->number),
+  return core::refuse(of_group(std::next(twice)->group, "layers"), core::text("naming layer {} again", twice->number),
                       "each layer once");
 }
 
@@ -208,7 +208,7 @@ Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) 
   };
   if (!fits(1)) {
     return Error{Errc::out_of_memory,
-                 fmt::format("{}: max_bytes is {}; one token takes {}", kOp, bytes, layout.memory.bytes())};
+                 core::text("{}: max_bytes is {}; one token takes {}", kOp, bytes, layout.memory.bytes())};
   }
   std::uint64_t most = 1;
   for (std::uint64_t step = kMaxTokens; step > 0; step /= 2) {
@@ -220,7 +220,7 @@ Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) 
 }  // namespace
 
 std::string Track::name() const {
-  return fmt::format("the {} of groups[{}]", side == KvSide::keys ? "keys" : "values", group);
+  return core::text("the {} of groups[{}]", side == KvSide::keys ? "keys" : "values", group);
 }
 
 Result<Layout> lay_out(const KvCacheSpec& spec) {

@@ -70,7 +70,7 @@ Result<std::uint32_t> State::free_slot() const {
   const auto found = std::ranges::find(slots_, false, &Slot::open);
   if (found != slots_.end()) return static_cast<std::uint32_t>(found - slots_.begin());
   return Error{Errc::out_of_pages,
-               fmt::format("KvCache: all {} sequences are open, as many as max_sequences allows", slots_.size())};
+               core::text("KvCache: all {} sequences are open, as many as max_sequences allows", slots_.size())};
 }
 
 bool State::is_finished(const Step& step, const Work& work) const noexcept {
@@ -82,12 +82,11 @@ Status State::check_finished(const core::Refusal& refusal, const Text& text, con
   for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
     const AppendMark& mark = text.step->marks[layer];
     if (mark.is_before(work)) continue;
-    return core::refuse(
-        refusal,
-        fmt::format(
-            "in a step whose layer {} {}", layout_.layers[layer].number,
-            mark.recorded_in != nullptr ? "was appended in another encoder that is not submitted" : "was not appended"),
-        "every layer appended before, or a truncation that takes the step back");
+    return core::refuse(refusal,
+                        core::text("in a step whose layer {} {}", layout_.layers[layer].number,
+                                   mark.recorded_in != nullptr ? "was appended in another encoder that is not submitted"
+                                                               : "was not appended"),
+                        "every layer appended before, or a truncation that takes the step back");
   }
   return {};
 }
@@ -148,7 +147,7 @@ Result<Work*> State::work_in(std::string_view op, Encoder& encoder) {
   if (Status status = encoder.status(); !status) return status.error();
   runtime::Recorder* const recorder = encoder.recorder();
   if (recorder->device() != device_) {
-    return core::refuse({op, {"encoder"}}, fmt::format("of another device ({})", recorder->device()->info().id),
+    return core::refuse({op, {"encoder"}}, core::text("of another device ({})", recorder->device()->info().id),
                         "one of the cache's own {}", device_->info().id);
   }
   const auto found = std::ranges::find(works_, recorder, &Work::recorder);
@@ -476,7 +475,7 @@ Status State::check_append(const Step& step, std::size_t layer, const Work& work
   const AppendMark& mark = step.marks[layer];
   if (mark.submitted || mark.recorded_in != nullptr) {
     return core::refuse({kAppend, {"layer"}},
-                        fmt::format("{}, which was appended already", layout_.layers[layer].number),
+                        core::text("{}, which was appended already", layout_.layers[layer].number),
                         "each layer once in a step");
   }
   if (step.extended_in != nullptr && step.extended_in != &work) {
@@ -575,7 +574,7 @@ Result<KvView> State::view(const Step& step, std::uint32_t number) const {
   }
   const AppendMark& mark = step.marks[*layer];
   if (!mark.submitted && mark.recorded_in == nullptr) {
-    return core::refuse({kOp, {"layer"}}, fmt::format("{}, which was not appended", number), "its append before");
+    return core::refuse({kOp, {"layer"}}, core::text("{}, which was not appended", number), "its append before");
   }
   KvView view = empty_view(*layer);
   for (const Step::Part& part : step.parts) add_text(view, *layer, slots_[part.sequence.slot].text);

@@ -24,9 +24,9 @@ Result<std::uint64_t> layers_per_slab(const Device& device, const Track& track) 
   const std::uint64_t bytes = layer_bytes(track);
   if (bytes > most_bytes) {
     return Error{Errc::unsupported,
-                 fmt::format("KvCache::create: {} take {} bytes for each layer; {} can address {} at once; "
-                             "lower max_tokens or use fewer bits",
-                             track.name(), bytes, device.info().id, most_bytes)};
+                 core::text("KvCache::create: {} take {} bytes for each layer; {} can address {} at once; "
+                            "lower max_tokens or use fewer bits",
+                            track.name(), bytes, device.info().id, most_bytes)};
   }
   std::uint64_t layers = std::min(track.layers, most_bytes / std::max<std::uint64_t>(bytes, 1));
   if (track.format) {

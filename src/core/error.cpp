@@ -3,12 +3,12 @@
 namespace rota::core {
 
 std::string Argument::text() const {
-  std::string text(name);
-  if (index) text += fmt::format("[{}]", *index);
+  std::string whole(name);
+  if (index) whole += core::text("[{}]", *index);
   for (const std::string_view part : {field, subfield}) {
-    if (!part.empty()) text += fmt::format(".{}", part);
+    if (!part.empty()) whole += core::text(".{}", part);
   }
-  return text;
+  return whole;
 }
 
 }  // namespace rota::core

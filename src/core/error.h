@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <exception>
 #include <new>
 #include <optional>
@@ -9,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/text.h"
 #include "rota/result.h"
 
 namespace rota::core {
@@ -30,8 +29,8 @@ struct Refusal {
 
 template <class Found, class... Args>
 Error refuse(const Refusal& refusal, const Found& found, fmt::format_string<Args...> wanted, Args&&... args) {
-  return {Errc::invalid_argument, fmt::format("{}: {} is {}; wanted {}", refusal.op, refusal.argument.text(), found,
-                                              fmt::format(wanted, std::forward<Args>(args)...))};
+  return {Errc::invalid_argument, text("{}: {} is {}; wanted {}", refusal.op, refusal.argument.text(), found,
+                                       text(wanted, std::forward<Args>(args)...))};
 }
 
 // Short enough to need no memory, which is just what is missing then.

@@ -20,7 +20,7 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(std::uint32_t threads) {
     pool->workers_.reserve(threads - 1);
     while (pool->threads() < threads) pool->workers_.emplace_back([raw = pool.get()] { raw->work(); });
   } catch (const std::system_error& error) {
-    return Error{Errc::out_of_memory, fmt::format("cpu: cannot start {} threads: {}", threads, error.what())};
+    return Error{Errc::out_of_memory, text("cpu: cannot start {} threads: {}", threads, error.what())};
   }
   return pool;
 }

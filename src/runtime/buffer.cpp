@@ -12,7 +12,7 @@ Status check_span(const Buffer& buffer, std::string_view op, std::uint64_t offse
   if (!buffer.state()) return core::refuse({op, {"the buffer"}}, "empty", "one that a device allocated");
   const std::uint64_t available = buffer.size_bytes();
   if (offset > available || size > available - offset) {
-    return core::refuse({op, {"the range"}}, fmt::format("{} bytes from byte {} on", size, offset),
+    return core::refuse({op, {"the range"}}, core::text("{} bytes from byte {} on", size, offset),
                         "all of it inside the buffer of {} bytes", available);
   }
   return {};

@@ -57,10 +57,10 @@ Result<Device> Device::open(const DeviceOptions& options) {
         if (!backend) return backend.error();
         return Device(std::make_shared<runtime::DeviceState>(std::move(backend).value(), options.pipeline_cache));
       }
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+      known += core::text("{}{}", known.empty() ? "" : ", ", entry.name);
     }
     return Error{Errc::no_device,
-                 fmt::format("open: no backend serves the device \"{}\"; this build has: {}", options.device, known)};
+                 core::text("open: no backend serves the device \"{}\"; this build has: {}", options.device, known)};
   });
 }
 
@@ -90,8 +90,8 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
     const DeviceInfo& device = info();
     if (Status status = core::check_positive({"allocate", {"bytes"}}, bytes); !status) return status.error();
     if (bytes > std::min(device.limits.max_buffer_bytes, kMaxBytes)) {
-      return Error{Errc::out_of_memory, fmt::format("allocate: bytes is {}; {} serves at most {} bytes in one buffer",
-                                                    bytes, device.id, device.limits.max_buffer_bytes)};
+      return Error{Errc::out_of_memory, core::text("allocate: bytes is {}; {} serves at most {} bytes in one buffer",
+                                                   bytes, device.id, device.limits.max_buffer_bytes)};
     }
     auto memory = state_->backend().allocate(bytes, runtime::MemoryKind::device);
     if (!memory) return memory.error();

@@ -12,7 +12,7 @@ namespace {
 
 std::string dtype_names() {
   std::string names;
-  for (const DTypeInfo& dtype : kDTypes) names += fmt::format("{}{}", names.empty() ? "" : ", ", dtype.name);
+  for (const DTypeInfo& dtype : kDTypes) names += core::text("{}{}", names.empty() ? "" : ", ", dtype.name);
   return names;
 }
 
@@ -42,11 +42,11 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
   if (!view.buffer.state()) return core::refuse(refusal, "a view of no buffer", "a buffer of {}", target.id);
   const DeviceState* const owner = view.buffer.state()->device().get();
   if (owner != target.device) {
-    return core::refuse(refusal, fmt::format("in a buffer of another device ({})", owner->info().id),
+    return core::refuse(refusal, core::text("in a buffer of another device ({})", owner->info().id),
                         "a buffer of the encoder's own {}", target.id);
   }
   if (view.dtype && !is_known(*view.dtype)) {
-    return core::refuse(refusal, fmt::format("of dtype {}", static_cast<unsigned>(*view.dtype)), "{}", dtype_names());
+    return core::refuse(refusal, core::text("of dtype {}", static_cast<unsigned>(*view.dtype)), "{}", dtype_names());
   }
   if (view.offset == View::kOutside) return core::refuse(refusal, "a slice that leaves its view", "tokens inside it");
 
@@ -55,7 +55,7 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
   const auto touched = core::byte_range(view.offset, view.axes, element_bytes);
   if (!touched || touched->end > size_bytes) {
     return core::refuse(refusal,
-                        touched ? fmt::format("a view that ends at byte {}", touched->end)
+                        touched ? core::text("a view that ends at byte {}", touched->end)
                                 : std::string("a view that ends beyond 2^64 bytes"),
                         "all of it inside its buffer of {} bytes", size_bytes);
   }
@@ -65,7 +65,7 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
   const core::ByteRange words{first_word, empty ? first_word : core::round_up(touched->end, kWordBytes)};
   const core::ByteRange bytes{core::round_down(touched->begin, kBindingAlignment), words.end};
   const auto what = [&] {
-    return fmt::format("{}: {} spans {} bytes", refusal.op, refusal.argument.text(), bytes.size());
+    return core::text("{}: {} spans {} bytes", refusal.op, refusal.argument.text(), bytes.size());
   };
   if (Status status = check_binding(target, bytes.size(), what); !status) return status.error();
   return Bindable{bytes, words, (touched->begin - bytes.begin) / element_bytes};
@@ -75,8 +75,8 @@ Result<Bindable> check_written(const Target& target, const core::Refusal& refusa
   auto checked = check_extents(target, refusal, view);
   if (!checked || !core::may_overlap_itself(view.axes)) return checked;
   std::string strides;
-  for (const core::Axis& axis : view.axes) strides += fmt::format("{}{}", strides.empty() ? "" : ", ", axis.stride);
-  return core::refuse(refusal, fmt::format("a layout with strides {}", strides),
+  for (const core::Axis& axis : view.axes) strides += core::text("{}{}", strides.empty() ? "" : ", ", axis.stride);
+  return core::refuse(refusal, core::text("a layout with strides {}", strides),
                       "strides that give every element a place of its own");
 }
 
@@ -98,7 +98,7 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
   constexpr std::uint64_t kStep = 64;
   if (Status status = check(view.format); !status) {
     return Error{status.error().code,
-                 fmt::format("{}: {}: {}", refusal.op, refusal.argument.text(), status.error().message)};
+                 core::text("{}: {}: {}", refusal.op, refusal.argument.text(), status.error().message)};
   }
   struct Field {
     std::string_view name;
@@ -108,7 +108,7 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
                                     Field{"page_stride_bytes", effective(view.page_stride_bytes, view.shape.pages)},
                                     Field{"head_stride_bytes", effective(view.head_stride_bytes, view.shape.heads)}}) {
     if (bytes % kStep == 0 || bytes == View::kOutside) continue;
-    return core::refuse(refusal, fmt::format("a view with {} of {}", name, bytes), "a multiple of {}", kStep);
+    return core::refuse(refusal, core::text("a view with {} of {}", name, bytes), "a multiple of {}", kStep);
   }
   const std::array<core::Axis, 3> axes{{{view.shape.pages, view.page_stride_bytes},
                                         {view.shape.heads, view.head_stride_bytes},
@@ -119,7 +119,7 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Counter& counter) {
   constexpr std::uint64_t kBytes = sizeof(std::uint64_t);
   if (counter.offset_bytes % kBytes != 0) {
-    return core::refuse(refusal, fmt::format("at byte {}", counter.offset_bytes), "a multiple of {}", kBytes);
+    return core::refuse(refusal, core::text("at byte {}", counter.offset_bytes), "a multiple of {}", kBytes);
   }
   const std::array<core::Axis, 1> axes{{{kBytes, 1}}};
   return check_written(target, refusal, {counter.buffer, {}, counter.offset_bytes, axes});
@@ -131,7 +131,7 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
   if (source.buffer.state() != target.buffer.state() || !from.overlaps(to)) return {};
   return core::refuse(
       {op, source.argument},
-      fmt::format("in bytes {} to {} of one buffer with {}", from.begin, from.end, target.argument.text()),
+      core::text("in bytes {} to {} of one buffer with {}", from.begin, from.end, target.argument.text()),
       "bytes outside of its {} to {}{}", to.begin, to.end, or_else);
 }
 

@@ -29,8 +29,8 @@ struct Bindable {
 template <class What>
 Status check_binding(const Target& target, std::uint64_t bytes, const What& what) {
   if (bytes <= target.limits.max_binding_bytes) return {};
-  return Error{Errc::unsupported, fmt::format("{}; {} can address {} bytes in one binding", what(), target.id,
-                                              target.limits.max_binding_bytes)};
+  return Error{Errc::unsupported, core::text("{}; {} can address {} bytes in one binding", what(), target.id,
+                                             target.limits.max_binding_bytes)};
 }
 
 // The same for what a call uploads.

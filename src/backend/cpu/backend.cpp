@@ -66,7 +66,7 @@ class CpuBackend final : public runtime::Backend {
     const std::uint64_t rounded = core::round_up(bytes, alignment);
     auto* const host = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
     if (host == nullptr) {
-      return Error{Errc::out_of_memory, fmt::format("allocate: the system refuses {} bytes to cpu", bytes)};
+      return Error{Errc::out_of_memory, core::text("allocate: the system refuses {} bytes to cpu", bytes)};
     }
 #if defined(MADV_HUGEPAGE)
     if (large) madvise(host, rounded, MADV_HUGEPAGE);  // a wish: without it memory is slower, nothing else
@@ -122,7 +122,7 @@ Result<std::vector<DeviceInfo>> list() { return std::vector{describe(core_count(
 
 Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   if (options.device != "cpu") {
-    return Error{Errc::no_device, fmt::format("open: there is one CPU, \"cpu\", and no \"{}\"", options.device)};
+    return Error{Errc::no_device, core::text("open: there is one CPU, \"cpu\", and no \"{}\"", options.device)};
   }
   if (options.threads > kMaxThreads) {
     return core::refuse({"open", {"threads"}}, options.threads, "at most {}", kMaxThreads);

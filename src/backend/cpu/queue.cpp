@@ -21,7 +21,7 @@ Result<std::unique_ptr<Queue>> Queue::create(std::uint32_t threads) {
   try {
     queue->thread_ = std::thread([raw = queue.get()] { raw->work(); });
   } catch (const std::system_error& error) {
-    return Error{Errc::out_of_memory, fmt::format("cpu: cannot start the queue's thread: {}", error.what())};
+    return Error{Errc::out_of_memory, core::text("cpu: cannot start the queue's thread: {}", error.what())};
   }
   return queue;
 }

@@ -19,7 +19,7 @@ class Prepared final : public runtime::PreparedBatch {
   std::unique_ptr<Submission> submission;
 };
 
-std::string device_id(std::size_t index) { return fmt::format("{}:{}", kName, index); }
+std::string device_id(std::size_t index) { return core::text("{}:{}", kName, index); }
 
 Result<std::vector<DeviceInfo>> list() {
   auto instance = Instance::create({});
@@ -47,7 +47,7 @@ Result<std::size_t> device_index(std::string_view id) {
   const std::string_view digits = id.substr(std::min(id.size(), kName.size() + 1));
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
   if (digits.empty() || code != std::errc{} || end != digits.data() + digits.size()) {
-    return Error{Errc::no_device, fmt::format("open: \"{}\" is no device; wanted {}:<index>", id, kName)};
+    return Error{Errc::no_device, core::text("open: \"{}\" is no device; wanted {}:<index>", id, kName)};
   }
   return index;
 }
@@ -60,8 +60,8 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   auto physical = (*instance)->physical_devices();
   if (!physical) return physical.error();
   if (*index >= physical->size()) {
-    return Error{Errc::no_device, fmt::format("open: there is no \"{}\"; Vulkan offers {} device{}", options.device,
-                                              physical->size(), physical->size() == 1 ? "" : "s")};
+    return Error{Errc::no_device, core::text("open: there is no \"{}\"; Vulkan offers {} device{}", options.device,
+                                             physical->size(), physical->size() == 1 ? "" : "s")};
   }
   auto info = describe((*physical)[*index], device_id(*index));
   if (!info) return info.error();

@@ -60,13 +60,13 @@ bool has_extension(VkPhysicalDevice physical, std::string_view wanted) {
 }
 
 std::string version_text(uint32_t version) {
-  return fmt::format("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
-                     VK_API_VERSION_PATCH(version));
+  return core::text("{}.{}.{}", VK_API_VERSION_MAJOR(version), VK_API_VERSION_MINOR(version),
+                    VK_API_VERSION_PATCH(version));
 }
 
 std::string driver_text(const VkPhysicalDeviceDriverProperties& driver) {
   const std::string_view info = driver.driverInfo;
-  return info.empty() ? driver.driverName : fmt::format("{} {}", driver.driverName, info);
+  return info.empty() ? driver.driverName : core::text("{} {}", driver.driverName, info);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ Result<std::shared_ptr<Instance>> Instance::create(OnMessage on_message) {
   const bool validate = static_cast<bool>(made->on_message_);
   if (validate && !layer_installed()) {
     return Error{Errc::unsupported,
-                 fmt::format("vulkan: validation was asked for, and the layer {} is not installed", kValidationLayer)};
+                 core::text("vulkan: validation was asked for, and the layer {} is not installed", kValidationLayer)};
   }
 
   const VkDebugUtilsMessengerCreateInfoEXT messenger{
@@ -155,11 +155,11 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
   VkPhysicalDeviceProperties core_properties;
   vkGetPhysicalDeviceProperties(physical, &core_properties);
   if (core_properties.apiVersion < VK_API_VERSION_1_1) {
-    return Error{Errc::unsupported, fmt::format("{} ({}) serves Vulkan {}; wanted 1.1 or later", id,
-                                                core_properties.deviceName, version_text(core_properties.apiVersion))};
+    return Error{Errc::unsupported, core::text("{} ({}) serves Vulkan {}; wanted 1.1 or later", id,
+                                               core_properties.deviceName, version_text(core_properties.apiVersion))};
   }
   if (!compute_family(physical)) {
-    return Error{Errc::unsupported, fmt::format("{} ({}) has no compute queue", id, core_properties.deviceName)};
+    return Error{Errc::unsupported, core::text("{} ({}) has no compute queue", id, core_properties.deviceName)};
   }
 
   VkPhysicalDeviceDriverProperties driver{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES};
@@ -182,7 +182,7 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
   return DeviceInfo{
       .id = std::move(id),
       .name = properties.properties.deviceName,
-      .driver = driver_known ? driver_text(driver) : fmt::format("version {:#x}", properties.properties.driverVersion),
+      .driver = driver_known ? driver_text(driver) : core::text("version {:#x}", properties.properties.driverVersion),
       .kind = kind_of(properties.properties.deviceType),
       .memory_bytes = memory_bytes,
       .features = {"vulkan " + version_text(properties.properties.apiVersion)},

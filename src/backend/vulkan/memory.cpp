@@ -58,7 +58,7 @@ Status BufferMemory::Handles::make(std::uint64_t bytes, runtime::MemoryKind kind
       .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
       .sharingMode = VK_SHARING_MODE_EXCLUSIVE};
   const auto failed = [&](std::string_view call, VkResult result) {
-    return context->failed(fmt::format("allocate: {} for {} bytes", call, bytes), result);
+    return context->failed(core::text("allocate: {} for {} bytes", call, bytes), result);
   };
   if (const VkResult result = context->vk.vkCreateBuffer(context->device, &create, nullptr, &buffer);
       result != VK_SUCCESS) {

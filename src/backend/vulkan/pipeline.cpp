@@ -67,7 +67,7 @@ Result<std::shared_ptr<ComputePipeline>> ComputePipeline::create(std::shared_ptr
   if (result == VK_SUCCESS) result = made->make_pipeline(cache, kernel, constants);
   if (result == VK_SUCCESS) return made;
 
-  Error error = made->context_->failed(fmt::format("{}: the driver refuses the kernel", kernel.name), result);
+  Error error = made->context_->failed(core::text("{}: the driver refuses the kernel", kernel.name), result);
   if (error.code == Errc::internal) error.code = Errc::pipeline_failed;
   return error;
 }

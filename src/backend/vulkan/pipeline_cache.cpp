@@ -42,7 +42,7 @@ bool is_ours(std::span<const std::byte> data, const VkPhysicalDeviceProperties& 
 }
 
 Error io_error(std::string_view path, std::string_view what) {
-  return {Errc::io, fmt::format("pipeline cache {}: {}", path, what)};
+  return {Errc::io, core::text("pipeline cache {}: {}", path, what)};
 }
 
 Result<std::vector<std::byte>> read_file(const std::string& path) {
@@ -50,7 +50,7 @@ Result<std::vector<std::byte>> read_file(const std::string& path) {
   const std::uint64_t size = std::filesystem::file_size(path, code);
   if (code == std::errc::no_such_file_or_directory) return std::vector<std::byte>{};
   if (code) return io_error(path, code.message());
-  if (size > kMaxFileBytes) return io_error(path, fmt::format("is {} bytes long; at most {}", size, kMaxFileBytes));
+  if (size > kMaxFileBytes) return io_error(path, core::text("is {} bytes long; at most {}", size, kMaxFileBytes));
   std::vector<std::byte> bytes(size);
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
@@ -76,7 +76,7 @@ Result<std::span<const std::byte>> unwrap_pipeline_data(std::span<const std::byt
   const auto data = file.subspan(sizeof(header));
   if (header.magic != kWanted.magic) return Error{Errc::io, "is not a pipeline cache"};
   if (header.version != kWanted.version) {
-    return Error{Errc::io, fmt::format("has version {}; wanted {}", header.version, kWanted.version)};
+    return Error{Errc::io, core::text("has version {}; wanted {}", header.version, kWanted.version)};
   }
   if (header.data_bytes != data.size()) return Error{Errc::io, "is cut short or has grown"};
   if (header.checksum != checksum(data)) return Error{Errc::io, "is damaged"};
@@ -118,7 +118,7 @@ Status PipelineCache::save() const {
   // Readers see the old file or the new one, never half of one; nor do two writers meet.
   static std::atomic<std::uint32_t> files_written = 0;
   const std::vector<std::byte> bytes = wrap_pipeline_data(data);
-  const std::string unfinished = fmt::format("{}.{}.{}.unfinished", path_, getpid(), files_written++);
+  const std::string unfinished = core::text("{}.{}.{}.unfinished", path_, getpid(), files_written++);
   std::ofstream file(unfinished, std::ios::binary);
   file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   file.close();

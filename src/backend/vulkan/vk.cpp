@@ -45,7 +45,7 @@ Error driver_error(std::string_view what, VkResult result) {
     case VK_ERROR_FEATURE_NOT_PRESENT: code = Errc::unsupported; break;
     default: break;
   }
-  return {code, fmt::format("{}: {} ({})", what, result_name(result), static_cast<int>(result))};
+  return {code, core::text("{}: {} ({})", what, result_name(result), static_cast<int>(result))};
 }
 
 }  // namespace rota::vulkan

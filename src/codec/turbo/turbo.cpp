@@ -92,17 +92,17 @@ Result<PageFormat> read_description(std::span<const std::byte> bytes) {
   return core::guarded([&]() -> Result<PageFormat> {
     const auto bad = [](const std::string& what) { return Error{Errc::io, "page description: " + what}; };
     if (bytes.size() != kPageDescriptionBytes) {
-      return bad(fmt::format("{} bytes long; wanted {}", bytes.size(), kPageDescriptionBytes));
+      return bad(core::text("{} bytes long; wanted {}", bytes.size(), kPageDescriptionBytes));
     }
     if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) return bad("does not begin with ROTA");
     const auto number = [&](std::size_t at, std::size_t size) { return little_endian(bytes.subspan(at, size)); };
     if (number(kVersionAt, 2) != kPageFormatVersion) {
-      return Error{Errc::unsupported, fmt::format("page description: version {}; this build reads version {}",
-                                                  number(kVersionAt, 2), kPageFormatVersion)};
+      return Error{Errc::unsupported, core::text("page description: version {}; this build reads version {}",
+                                                 number(kVersionAt, 2), kPageFormatVersion)};
     }
     if (number(kCodecAt, 1) != kTurboCodec) {
-      return Error{Errc::unsupported, fmt::format("page description: codec {}; this build reads codec {} (turbo)",
-                                                  number(kCodecAt, 1), kTurboCodec)};
+      return Error{Errc::unsupported, core::text("page description: codec {}; this build reads codec {} (turbo)",
+                                                 number(kCodecAt, 1), kTurboCodec)};
     }
     const PageFormat format{.codec = {.bits = number(kBitsAt, 1),
                                       .scale = static_cast<ScaleRule>(number(kScaleAt, 1)),

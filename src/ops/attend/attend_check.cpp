@@ -129,17 +129,17 @@ Status check_shapes(const Attend& call, const StoredSide& k, const StoredSide& v
   }
   const std::uint64_t texts = call.kv.lengths.size();
   if (call.kv.k.sequences.size() != texts || call.kv.v.sequences.size() != texts) {
-    return core::refuse(of("kv", "lengths"), fmt::format("of {} texts", texts), "as many as k and v have");
+    return core::refuse(of("kv", "lengths"), core::text("of {} texts", texts), "as many as k and v have");
   }
   if (!call.rows.empty() && call.rows.size() != texts) {
-    return core::refuse(of("rows"), fmt::format("of {} texts", call.rows.size()), "the {} of kv", texts);
+    return core::refuse(of("rows"), core::text("of {} texts", call.rows.size()), "the {} of kv", texts);
   }
   return {};
 }
 
 Status check_per_head(const core::Refusal& refusal, const Shape& found, const Shape& wanted) {
   if (found.tokens == wanted.tokens && found.heads == wanted.heads && found.dim == wanted.dim) return {};
-  return core::refuse(refusal, fmt::format("[{}, {}, {}]", found.tokens, found.heads, found.dim), "[{}, {}, {}]",
+  return core::refuse(refusal, core::text("[{}, {}, {}]", found.tokens, found.heads, found.dim), "[{}, {}, {}]",
                       wanted.tokens, wanted.heads, wanted.dim);
 }
 
@@ -186,7 +186,7 @@ Status plan_queries(const Attend& call, const runtime::Target& target, AttendPla
   plan.query_bytes =
       (core::round_up(2 * q.heads, kRowStep) + vectors * padded_row(static_cast<uint>(q.dim)) * copies) * sizeof(float);
   return runtime::check_upload(target, plan.query_bytes, [&] {
-    return fmt::format("{}: scratch for {} query vectors takes {} bytes", kAttend, vectors, plan.query_bytes);
+    return core::text("{}: scratch for {} query vectors takes {} bytes", kAttend, vectors, plan.query_bytes);
   });
 }
 
@@ -258,7 +258,7 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
     token += rows;
   }
   if (token != call.q.shape.tokens) {
-    return core::refuse(of("rows"), fmt::format("{} tokens together", token), "the {} of q", call.q.shape.tokens);
+    return core::refuse(of("rows"), core::text("{} tokens together", token), "the {} of q", call.q.shape.tokens);
   }
   planner.write(plan);
   return plan;

@@ -133,14 +133,14 @@ Status AttendPlanner::check_words() const {
       kPlanTexts + text_words_.size() + tables_.size() + chunks_.size() * kChunkWords + entries_ * (kEntryWords + 1);
   const std::uint64_t bytes = words * sizeof(std::uint32_t);
   return runtime::check_upload(target_, bytes,
-                               [&] { return fmt::format("{}: a plan takes at least {} bytes", kAttend, bytes); });
+                               [&] { return core::text("{}: a plan takes at least {} bytes", kAttend, bytes); });
 }
 
 Status AttendPlanner::check_partials(const Chunk& chunk) const {
   const std::uint64_t bytes = partials_of(chunk) * partial_bytes();
   return runtime::check_upload(target_, bytes, [&] {
-    return fmt::format("{}: partial results of {} query vectors take {} bytes", kAttend, k_.heads() * chunk.vectors,
-                       bytes);
+    return core::text("{}: partial results of {} query vectors take {} bytes", kAttend, k_.heads() * chunk.vectors,
+                      bytes);
   });
 }
 

@@ -132,9 +132,9 @@ Status check_on(Device& device, const Side& k, const Side& v, bool sealed) {
   // Restored values are rounded to the codec's fixed point, sealed ones are read without that.
   const double bound = sealed ? 1e-3 : 1e-5;
   if (std::sqrt(error / squares) <= bound) return {};
-  return Error{Errc::internal, fmt::format("attend over {} is off by {:.3} on {}, more than {:.3}",
-                                           sealed ? fmt::format("turbo:{}", std::uint32_t{k.format.codec.bits}) : "f32",
-                                           std::sqrt(error / squares), device.info().id, bound)};
+  return Error{Errc::internal, core::text("attend over {} is off by {:.3} on {}, more than {:.3}",
+                                          sealed ? core::text("turbo:{}", std::uint32_t{k.format.codec.bits}) : "f32",
+                                          std::sqrt(error / squares), device.info().id, bound)};
 }
 
 }  // namespace

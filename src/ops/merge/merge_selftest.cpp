@@ -104,8 +104,8 @@ Status check_on(Device& device, DType dtype) {
   const auto compare = [&](float value, double wanted) -> Status {
     const auto found = static_cast<double>(value);
     if (found == wanted || std::fabs(found - wanted) <= rounding * std::fabs(wanted) + 2e-6) return {};
-    return Error{Errc::internal, fmt::format("merge of {} gives {} on {}; wanted {}", info(dtype).name, found,
-                                             device.info().id, wanted)};
+    return Error{Errc::internal, core::text("merge of {} gives {} on {}; wanted {}", info(dtype).name, found,
+                                            device.info().id, wanted)};
   };
   const std::vector<float> first = input(1, kFirstLogs).outs;
   const std::vector<float> second = input(2, kSecondLogs).outs;

@@ -119,11 +119,11 @@ Result<std::vector<std::uint32_t>> check_positions(const Rope& call, std::uint32
                                                    const runtime::Target& target) {
   const std::uint64_t tokens = call.tensors.front().from.shape.tokens;
   if (call.positions.size() != axes * tokens) {
-    return core::refuse({kRopeName, {"positions"}}, fmt::format("{} long", call.positions.size()),
+    return core::refuse({kRopeName, {"positions"}}, core::text("{} long", call.positions.size()),
                         "{}: {} tokens on {} {}", axes * tokens, tokens, axes, axes == 1 ? "axis" : "axes");
   }
   const std::uint64_t bytes = call.positions.size() * sizeof(std::uint32_t);
-  const auto what = [&] { return fmt::format("{}: positions take {} bytes", kRopeName, bytes); };
+  const auto what = [&] { return core::text("{}: positions take {} bytes", kRopeName, bytes); };
   if (Status status = runtime::check_upload(target, bytes, what); !status) return status.error();
   std::vector<std::uint32_t> positions;
   positions.reserve(call.positions.size());

@@ -95,8 +95,8 @@ Status check_on(Device& device, const Case& what) {
     const double error = std::fabs(static_cast<double>((*found)[i]) - wanted[i]);
     if (error <= bound) continue;
     return Error{Errc::internal,
-                 fmt::format("rope of {}{} is off by {:.3} on {}, more than {:.3}", info(what.dtype).name,
-                             what.normed ? " with norm" : "", error, device.info().id, bound)};
+                 core::text("rope of {}{} is off by {:.3} on {}, more than {:.3}", info(what.dtype).name,
+                            what.normed ? " with norm" : "", error, device.info().id, bound)};
   }
   return {};
 }

@@ -52,8 +52,7 @@ Status check_yarn(const Yarn& yarn, const Rotary& rotary) {
 Status check_factors(std::span<const float> factors, std::uint64_t pairs) {
   if (factors.empty()) return {};
   if (factors.size() != pairs) {
-    return core::refuse(of("rotary.factors"), fmt::format("{} long", factors.size()), "one for each of {} pairs",
-                        pairs);
+    return core::refuse(of("rotary.factors"), core::text("{} long", factors.size()), "one for each of {} pairs", pairs);
   }
   for (std::size_t p = 0; p < factors.size(); ++p) {
     const Status status = check_scale({kRopeName, {"rotary.factors", p}}, static_cast<double>(factors[p]));
@@ -75,12 +74,12 @@ Status check_sections(const RopeSections& sections, const Rotary& rotary, std::u
   const bool take_turns = sections.order == SectionOrder::interleaved;
   const std::size_t fewest = take_turns ? 3 : 1;
   if (sections.pairs.size() < fewest || sections.pairs.size() > kMaxAxes) {
-    return core::refuse(of("rotary.sections.pairs"), fmt::format("{} long", sections.pairs.size()), "{} to {}{}",
-                        fewest, kMaxAxes, take_turns ? " where they take turns" : "");
+    return core::refuse(of("rotary.sections.pairs"), core::text("{} long", sections.pairs.size()), "{} to {}{}", fewest,
+                        kMaxAxes, take_turns ? " where they take turns" : "");
   }
   const std::uint64_t sum = std::accumulate(sections.pairs.begin(), sections.pairs.end(), std::uint64_t{0});
   if (sum != pairs) {
-    return core::refuse(of("rotary.sections.pairs"), fmt::format("{} in all", sum), "{}, half of rope_dim", pairs);
+    return core::refuse(of("rotary.sections.pairs"), core::text("{} in all", sum), "{}, half of rope_dim", pairs);
   }
   if (take_turns && rotary.pairing == Pairing::section_halves) {
     return core::refuse(of("rotary.sections.order"), "interleaved", "contiguous, since the pairing is section_halves");
@@ -258,7 +257,7 @@ Result<PairTable> pair_table(const Rotary& rotary, std::uint64_t rope_dim) {
   const std::vector<double> frequencies = frequencies_of(rotary, rope_dim, axes);
   for (std::size_t p = 0; p < pairs; ++p) {
     if (!(frequencies[p] <= kMaxFrequency)) {
-      return core::refuse(of("rotary"), fmt::format("a frequency of {} for pair {}", frequencies[p], p),
+      return core::refuse(of("rotary"), core::text("a frequency of {} for pair {}", frequencies[p], p),
                           "at most {} radians per position", kMaxFrequency);
     }
     const std::uint64_t turns = turns_of(frequencies[p]);

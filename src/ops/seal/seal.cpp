@@ -117,9 +117,7 @@ template <class Pages, class ToMove>
 Status plan_pages(const Sides& sides, const Pages& pages, const ToMove& to_move, const runtime::Target& target,
                   SealPlan& plan) {
   const std::uint64_t bytes = pages.size() * kPageWords * sizeof(std::uint32_t);
-  const auto what = [&] {
-    return fmt::format("{}: a plan for {} pages takes {} bytes", sides.op, pages.size(), bytes);
-  };
+  const auto what = [&] { return core::text("{}: a plan for {} pages takes {} bytes", sides.op, pages.size(), bytes); };
   if (Status status = runtime::check_upload(target, bytes, what); !status) return status;
   std::vector<PageTarget> targets;
   for (std::size_t index = 0; index < pages.size(); ++index) {

@@ -10,9 +10,9 @@ Status seal_selftest(Device& subject, Device& reference) {
     auto wanted = self_test_sealed(reference, format);
     if (!wanted) return wanted.error();
     if (*found == *wanted) continue;
-    return Error{Errc::internal, fmt::format("seal at {} bits, head size {}, differs between {} and {}",
-                                             std::uint32_t{format.codec.bits}, std::uint32_t{format.head_dim},
-                                             subject.info().id, reference.info().id)};
+    return Error{Errc::internal, core::text("seal at {} bits, head size {}, differs between {} and {}",
+                                            std::uint32_t{format.codec.bits}, std::uint32_t{format.head_dim},
+                                            subject.info().id, reference.info().id)};
   }
   return {};
 }

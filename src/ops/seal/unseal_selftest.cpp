@@ -30,8 +30,8 @@ Status unseal_selftest(Device& subject, Device& reference) {
     if (!wanted) return wanted.error();
     const std::uint32_t bits = format.codec.bits;
     if (*found != *wanted) {
-      return Error{Errc::internal, fmt::format("unseal at {} bits, head size {}, differs between {} and {}", bits,
-                                               std::uint32_t{format.head_dim}, subject.info().id, reference.info().id)};
+      return Error{Errc::internal, core::text("unseal at {} bits, head size {}, differs between {} and {}", bits,
+                                              std::uint32_t{format.head_dim}, subject.info().id, reference.info().id)};
     }
     const std::vector<float> values = self_test_values(format);
     double squares = 0;
@@ -40,8 +40,8 @@ Status unseal_selftest(Device& subject, Device& reference) {
     }
     const double error = squares / static_cast<double>(values.size());
     if (!(error < largest_error(bits))) {
-      return Error{Errc::internal, fmt::format("unseal at {} bits errs by {:.2g} in the square, more than {:.2g}", bits,
-                                               error, largest_error(bits))};
+      return Error{Errc::internal, core::text("unseal at {} bits errs by {:.2g} in the square, more than {:.2g}", bits,
+                                              error, largest_error(bits))};
     }
   }
   return {};

@@ -105,7 +105,7 @@ Status check_run(const TokenRun& run, std::size_t index, const Pool& pool) {
                         "at most the {} slots of one page where there is no table", pool.page_slots);
   }
   if (!run.table.empty() && run.table.size() < pages_wanted) {
-    return core::refuse({kOp, run_name(index, "table")}, fmt::format("of {} pages", run.table.size()),
+    return core::refuse({kOp, run_name(index, "table")}, core::text("of {} pages", run.table.size()),
                         "{} for a capacity of {} in pages of {} slots", pages_wanted, capacity, pool.page_slots);
   }
   return {};
@@ -123,8 +123,8 @@ Status check_slots_differ(std::vector<core::Stretch> stretches) {
   const auto other = std::next(clash);
   return core::refuse(
       {kOp, {"sequences"}},
-      fmt::format("two tokens ({} and {}) for slot {} of page {}", clash->token + other->at.slot - clash->at.slot,
-                  other->token, other->at.slot, other->at.page),
+      core::text("two tokens ({} and {}) for slot {} of page {}", clash->token + other->at.slot - clash->at.slot,
+                 other->token, other->at.slot, other->at.page),
       "a slot of its own for each token");
 }
 
@@ -146,7 +146,7 @@ Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
                            [&](const core::Stretch& stretch) { stretches.push_back(stretch); });
     for (const core::Stretch& stretch : std::span(stretches).subspan(first_stretch)) {
       if (stretch.at.page < pool.fewest_pages) continue;
-      return core::refuse({kOp, run_name(index, "table")}, fmt::format("a table that names page {}", stretch.at.page),
+      return core::refuse({kOp, run_name(index, "table")}, core::text("a table that names page {}", stretch.at.page),
                           "pages below {}, the size of the pool", pool.fewest_pages);
     }
     first_token += run.tokens;
@@ -159,7 +159,7 @@ Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> str
   std::uint64_t tokens = 0;
   for (const core::Stretch& stretch : stretches) tokens += stretch.count;
   const std::uint64_t plan_bytes = tokens * kPlanWords * sizeof(std::uint32_t);
-  const auto what = [&] { return fmt::format("{}: a plan for {} tokens takes {} bytes", kOp, tokens, plan_bytes); };
+  const auto what = [&] { return core::text("{}: a plan for {} tokens takes {} bytes", kOp, tokens, plan_bytes); };
   if (Status status = runtime::check_upload(target, plan_bytes, what); !status) return status.error();
   std::vector<std::uint32_t> slots;
   slots.reserve(tokens * kPlanWords);
@@ -197,7 +197,7 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
     left -= tokens;
   }
   if (left != 0) {
-    return core::refuse({kOp, {"sequences"}}, fmt::format("{} tokens long", first.from.shape.tokens - left),
+    return core::refuse({kOp, {"sequences"}}, core::text("{} tokens long", first.from.shape.tokens - left),
                         "the {} tokens of {}", first.from.shape.tokens, from_name(0).text());
   }
   auto stretches = place_tokens(call);

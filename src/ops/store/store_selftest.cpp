@@ -105,11 +105,11 @@ Status store_selftest(Device& subject, Device& reference) {
       if (!wanted) return wanted.error();
       if (*wanted != by_definition(from.dtype, to.dtype)) {
         return Error{Errc::internal,
-                     fmt::format("store from {} to {} is wrong on {}", from.name, to.name, reference.info().id)};
+                     core::text("store from {} to {} is wrong on {}", from.name, to.name, reference.info().id)};
       }
       if (*found != *wanted) {
-        return Error{Errc::internal, fmt::format("store from {} to {} differs between {} and {}", from.name, to.name,
-                                                 subject.info().id, reference.info().id)};
+        return Error{Errc::internal, core::text("store from {} to {} differs between {} and {}", from.name, to.name,
+                                                subject.info().id, reference.info().id)};
       }
     }
   }
