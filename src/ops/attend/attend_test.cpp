@@ -1,0 +1,862 @@
+#include "ops/attend/attend.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include "core/extent.h"
+#include "harness/on_device.h"
+
+// The pure half of `attend`: every bad argument, and the plan that a good call leads to.
+
+namespace rota::ops {
+namespace {
+
+constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+using Pages = std::shared_ptr<KvPages>;
+
+// A sound call that tests spoil in one place. The first text has sinks, sealed pages and a dense end, the second is a
+// ring; pages of keys and values differ.
+struct Call {
+  static constexpr PageFormat kKeyFormat{.codec = turbo(4), .side = KvSide::keys, .head_dim = 64, .tokens = 64};
+  static constexpr PageFormat kValueFormat{.codec = turbo(3), .side = KvSide::values, .head_dim = 32, .tokens = 128};
+
+  explicit Call(Device& device) {
+    const auto memory = [&](std::uint64_t bytes) { return device.allocate(bytes).value(); };
+    q = View::token_major(memory(5 * 4 * 64 * 4), DType::f32, {.tokens = 5, .heads = 4, .dim = 64});
+    out = MutView::token_major(memory(5 * 4 * 32 * 2), DType::f16, {.tokens = 5, .heads = 4, .dim = 32});
+    log_sum_exp = MutView::token_major(memory(5 * 4 * 4), DType::f32, {.tokens = 5, .heads = 4, .dim = 1});
+    sink_logits = View::token_major(memory(16), DType::f32, {.tokens = 1, .heads = 4, .dim = 1});
+    alibi_slopes = View::token_major(memory(16), DType::f32, {.tokens = 1, .heads = 4, .dim = 1});
+    const auto fill = [&](KvSideView& side, const PageFormat& format) {
+      const SlotShape dense{.pages = 6, .page_slots = format.tokens, .heads = 2, .dim = format.head_dim};
+      const SlotShape sinks{.pages = 2, .page_slots = 4, .heads = 2, .dim = format.head_dim};
+      const std::uint64_t slot_bytes = 2 * sizeof(std::uint16_t) * format.head_dim;
+      side.dense = SlotView::token_major(memory(6 * format.tokens * slot_bytes), DType::f16, dense);
+      side.sealed = SealedView::packed(memory(3 * 2 * page_bytes(format)), format, {.pages = 3, .heads = 2});
+      side.sinks = SlotView::token_major(memory(2 * 4 * slot_bytes), DType::f16, sinks);
+    };
+    fill(kv.k, kKeyFormat);
+    fill(kv.v, kValueFormat);
+    k = {std::make_shared<KvPages>(KvPages{.sealed_pages = 3, .places = {2, 0, 1, 3, 5}, .sinks = 1}),
+         std::make_shared<KvPages>(KvPages{.places = {4, 0}, .ring = 100})};
+    v = {std::make_shared<KvPages>(KvPages{.sealed_pages = 1, .places = {2, 1, 5}, .sinks = 0}),
+         std::make_shared<KvPages>(KvPages{.places = {0}, .ring = 90})};
+    kv.k.sequences.assign(k.begin(), k.end());
+    kv.v.sequences.assign(v.begin(), v.end());
+    kv.lengths = {300, 200};
+  }
+
+  View q;
+  MutView out;
+  KvView kv;
+  std::vector<Pages> k, v;  // as kv has them
+  double scale = 0.125;
+  std::vector<std::uint64_t> rows{2, 3};
+  Mask mask = Mask::causal;
+  std::optional<double> soft_cap = 30;
+  std::optional<View> sink_logits, alibi_slopes;
+  std::optional<MutView> log_sum_exp;
+};
+
+class AttendCheck : public ::testing::Test {
+ protected:
+  Result<AttendPlan> check(const Call& call) const {
+    return check_attend({.q = call.q,
+                         .kv = call.kv,
+                         .out = call.out,
+                         .scale = call.scale,
+                         .rows = call.rows,
+                         .mask = call.mask,
+                         .soft_cap = call.soft_cap,
+                         .sink_logits = call.sink_logits,
+                         .alibi_slopes = call.alibi_slopes,
+                         .log_sum_exp = call.log_sum_exp},
+                        target);
+  }
+
+  void expect_refused(const std::function<void(Call&)>& spoil, std::string_view text,
+                      Errc code = Errc::invalid_argument) {
+    Call call(device);
+    spoil(call);
+    SCOPED_TRACE(text);
+    test::expect_error(check(call), code, {"attend: ", text});
+  }
+
+  void expect_accepted(const std::function<void(Call&)>& change) {
+    Call call(device);
+    change(call);
+    EXPECT_OK(check(call));
+  }
+
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  runtime::Target target{device.state().get(), "cpu", device.info().limits};
+};
+
+TEST_F(AttendCheck, AcceptsASoundCall) {
+  expect_accepted([](Call&) {});
+  expect_accepted([](Call& c) {
+    c.sink_logits.reset();
+    c.alibi_slopes.reset();
+    c.log_sum_exp.reset();
+    c.soft_cap.reset();
+  });
+  expect_accepted([](Call& c) { c.scale = -1e30; });
+  expect_accepted([](Call& c) { c.kv.window = kMax; });
+  expect_accepted([](Call& c) { c.mask = Mask::none; });
+  expect_accepted([](Call& c) { c.q.token_stride = c.q.head_stride = 0; });  // one vector for all: only read
+  expect_accepted([](Call& c) {                                              // one each
+    c.q = c.q.slice(0, 2);
+    c.out = c.out.slice(0, 2);
+    c.log_sum_exp = c.log_sum_exp->slice(0, 2);
+    c.rows.clear();
+  });
+}
+
+TEST_F(AttendCheck, RefusesShapesThatDoNotFitTogether) {
+  expect_refused([](Call& c) { c.q.shape.dim = 63; }, "q.shape.dim is 63; wanted 64, as kv.k.dense.shape.dim is");
+  expect_refused([](Call& c) { c.out.shape.tokens = 4; }, "out.shape.tokens is 4; wanted 5, as q.shape.tokens is");
+  expect_refused([](Call& c) { c.out.shape.heads = 3; }, "out.shape.heads is 3; wanted 4, as q.shape.heads is");
+  expect_refused([](Call& c) { c.out.shape.dim = 31; }, "out.shape.dim is 31; wanted 32, as kv.v.dense.shape.dim is");
+  expect_refused([](Call& c) { c.q.shape.heads = c.out.shape.heads = 3; },
+                 "q.shape.heads is 3; wanted a multiple of the 2 heads of kv");
+  expect_refused([](Call& c) { c.q.shape.heads = c.out.shape.heads = 1; }, "q.shape.heads is 1; wanted a multiple");
+  expect_refused([](Call& c) { c.q.shape.heads = c.out.shape.heads = 0; }, "q.shape.heads is 0; wanted a multiple");
+  expect_refused([](Call& c) { c.q.shape.tokens = kMax; }, "q.shape.tokens is 18446744073709551615; wanted at most");
+  expect_refused([](Call& c) { c.q.shape.heads = kMax - 1; }, "q.shape.heads is 18446744073709551614; wanted at most");
+  expect_refused([](Call& c) { c.sink_logits->shape.heads = 3; }, "sink_logits.shape is [1, 3, 1]; wanted [1, 4, 1]");
+  expect_refused([](Call& c) { c.alibi_slopes->shape.heads = 2; }, "alibi_slopes.shape is [1, 2, 1]; wanted [1, 4, 1]");
+  expect_refused([](Call& c) { c.alibi_slopes = View::token_major(c.alibi_slopes->buffer, DType::f32, {4, 1, 1}); },
+                 "alibi_slopes.shape is [4, 1, 1]; wanted [1, 4, 1]");
+  expect_refused([](Call& c) { c.log_sum_exp->shape.tokens = 4; }, "log_sum_exp.shape is [4, 4, 1]; wanted [5, 4, 1]");
+  expect_refused([](Call& c) { c.log_sum_exp->shape.heads = 2; }, "log_sum_exp.shape is [5, 2, 1]; wanted [5, 4, 1]");
+}
+
+TEST_F(AttendCheck, RefusesKeysAndValuesThatDoNotFitTogether) {
+  const Buffer large = device.allocate(1 << 20).value();
+  expect_refused([](Call& c) { c.kv.v.dense.shape.heads = c.kv.v.sealed->shape.heads = c.kv.v.sinks->shape.heads = 1; },
+                 "kv.v.dense.shape.heads is 1; wanted 2, as kv.k.dense.shape.heads is");
+  for (const bool keys : {true, false}) {
+    const auto side = [keys](Call& c) -> KvSideView& { return keys ? c.kv.k : c.kv.v; };
+    const std::string name = keys ? "kv.k." : "kv.v.";
+    const auto reformat = [&](Call& c, const std::function<void(PageFormat&)>& change) {
+      PageFormat format = side(c).sealed->format;
+      change(format);
+      side(c).sealed = SealedView::packed(large, format, side(c).sealed->shape);
+    };
+    expect_refused([&](Call& c) { side(c).dense.shape.dim = 1025; },
+                   name + "dense.shape.dim is 1025; wanted at most 1024");
+    expect_refused([&](Call& c) { side(c).dense.shape.dim = 0; }, name + "dense.shape.dim is 0; wanted at least 1");
+    expect_refused([&](Call& c) { side(c).dense.shape.heads = 0; }, name + "dense.shape.heads is 0; wanted at least 1");
+    expect_refused([&](Call& c) { side(c).dense.shape.page_slots = 0; },
+                   name + "dense.shape.page_slots is 0; wanted at least 1");
+    expect_refused([&](Call& c) { side(c).dense.shape.page_slots = kMax; },
+                   name + "dense.shape.page_slots is 18446744073709551615; wanted at most 4294967295");
+    expect_refused([&](Call& c) { side(c).dense.shape.pages = kMax; },
+                   name + "dense.shape.pages is 18446744073709551615; wanted at most 4294967295");
+    expect_refused([&](Call& c) { reformat(c, [&](PageFormat& format) { format.tokens = keys ? 128 : 64; }); },
+                   name + "sealed.format.tokens is " + (keys ? "128; wanted 64" : "64; wanted 128"));
+    expect_refused([&](Call& c) { side(c).sealed->format.head_dim = 16; },
+                   name + "sealed.format.head_dim is 16; wanted");
+    expect_refused([&](Call& c) { side(c).sealed->shape.heads = 1; },
+                   name + "sealed.shape.heads is 1; wanted 2, as " + name + "dense is");
+    expect_refused(
+        [&](Call& c) { reformat(c, [&](PageFormat& format) { format.side = keys ? KvSide::values : KvSide::keys; }); },
+        name + "sealed.format.side is " + (keys ? "values" : "keys"));
+    expect_refused([&](Call& c) { side(c).sealed->format.codec.bits = 7; },
+                   name + "sealed: page format: codec.bits is 7");
+    expect_refused([&](Call& c) { side(c).sinks->shape.heads = 1; }, name + "sinks is of other heads");
+    expect_refused([&](Call& c) { side(c).sinks->shape.dim = 16; }, name + "sinks is of other heads, dim");
+    expect_refused([&](Call& c) { side(c).sinks->dtype = DType::bf16; },
+                   name + "sinks is of other heads, dim or dtype");
+  }
+}
+
+TEST_F(AttendCheck, RefusesBadViews) {
+  struct Memory {
+    std::string_view name;
+    std::function<Buffer&(Call&)> buffer;
+    std::function<void(Call&)> move;  // out of its buffer
+    std::string_view ends;
+    std::function<DType&(Call&)> dtype;
+  };
+  const std::vector<Memory> memories{
+      {"q", [](Call& c) -> Buffer& { return c.q.buffer; }, [](Call& c) { c.q.offset = 1; }, "5124",
+       [](Call& c) -> DType& { return c.q.dtype; }},
+      {"out", [](Call& c) -> Buffer& { return c.out.buffer; }, [](Call& c) { c.out.offset = 1; }, "1282",
+       [](Call& c) -> DType& { return c.out.dtype; }},
+      {"log_sum_exp", [](Call& c) -> Buffer& { return c.log_sum_exp->buffer; },
+       [](Call& c) { c.log_sum_exp->offset = 1; }, "84", [](Call& c) -> DType& { return c.log_sum_exp->dtype; }},
+      {"sink_logits", [](Call& c) -> Buffer& { return c.sink_logits->buffer; },
+       [](Call& c) { c.sink_logits->offset = 1; }, "20", [](Call& c) -> DType& { return c.sink_logits->dtype; }},
+      {"alibi_slopes", [](Call& c) -> Buffer& { return c.alibi_slopes->buffer; },
+       [](Call& c) { c.alibi_slopes->offset = 1; }, "20", [](Call& c) -> DType& { return c.alibi_slopes->dtype; }},
+      {"kv.k.dense", [](Call& c) -> Buffer& { return c.kv.k.dense.buffer; }, [](Call& c) { c.kv.k.dense.offset = 1; },
+       "98306", [](Call& c) -> DType& { return c.kv.k.dense.dtype; }},
+      {"kv.v.dense", [](Call& c) -> Buffer& { return c.kv.v.dense.buffer; }, [](Call& c) { c.kv.v.dense.offset = 1; },
+       "98306", [](Call& c) -> DType& { return c.kv.v.dense.dtype; }},
+      {"kv.k.sinks", [](Call& c) -> Buffer& { return c.kv.k.sinks->buffer; }, [](Call& c) { c.kv.k.sinks->offset = 1; },
+       "2050", [](Call& c) -> DType& { return c.kv.k.sinks->dtype; }},
+      {"kv.v.sinks", [](Call& c) -> Buffer& { return c.kv.v.sinks->buffer; }, [](Call& c) { c.kv.v.sinks->offset = 1; },
+       "1026", [](Call& c) -> DType& { return c.kv.v.sinks->dtype; }},
+      {"kv.k.sealed",
+       [](Call& c) -> Buffer& { return c.kv.k.sealed->buffer; },
+       [](Call& c) { c.kv.k.sealed->offset_bytes = 64; },
+       "",
+       {}},
+      {"kv.v.sealed",
+       [](Call& c) -> Buffer& { return c.kv.v.sealed->buffer; },
+       [](Call& c) { c.kv.v.sealed->offset_bytes = 64; },
+       "",
+       {}},
+  };
+  Device other = Device::open({.device = "cpu", .threads = 1}).value();
+  const Buffer elsewhere = other.allocate(1 << 20).value();
+  for (const Memory& memory : memories) {
+    expect_refused([&](Call& c) { memory.buffer(c) = {}; }, fmt::format("{} is a view of no buffer", memory.name));
+    expect_refused([&](Call& c) { memory.buffer(c) = elsewhere; },
+                   fmt::format("{} is in a buffer of another device", memory.name));
+    expect_refused(memory.move, fmt::format("{} is a view that ends at byte {}", memory.name, memory.ends));
+    if (!memory.dtype) continue;
+    expect_refused([&](Call& c) { memory.dtype(c) = static_cast<DType>(9); },
+                   fmt::format("{} is of dtype 9", memory.name));
+  }
+  expect_refused([](Call& c) { c.q.token_stride = kMax; }, "q is a view that ends beyond 2^64 bytes");
+  expect_refused([](Call& c) { c.out.head_stride = 31; }, "out is a layout with strides 128, 31, 1");
+  expect_refused([](Call& c) { c.log_sum_exp->head_stride = 0; }, "log_sum_exp is a layout with strides 4, 0, 1");
+}
+
+TEST_F(AttendCheck, RefusesResultsThatShareBytesWithOthers) {
+  struct Read {
+    std::string_view name;
+    std::function<void(Call&, const Buffer&)> move;
+  };
+  const std::vector<Read> reads{
+      {"q", [](Call& c, const Buffer& to) { c.q.buffer = to; }},
+      {"kv.k.dense", [](Call& c, const Buffer& to) { c.kv.k.dense.buffer = to; }},
+      {"kv.v.dense", [](Call& c, const Buffer& to) { c.kv.v.dense.buffer = to; }},
+      {"kv.k.sealed", [](Call& c, const Buffer& to) { c.kv.k.sealed->buffer = to; }},
+      {"kv.v.sealed", [](Call& c, const Buffer& to) { c.kv.v.sealed->buffer = to; }},
+      {"kv.k.sinks", [](Call& c, const Buffer& to) { c.kv.k.sinks->buffer = to; }},
+      {"kv.v.sinks", [](Call& c, const Buffer& to) { c.kv.v.sinks->buffer = to; }},
+      {"sink_logits", [](Call& c, const Buffer& to) { c.sink_logits->buffer = to; }},
+      {"alibi_slopes", [](Call& c, const Buffer& to) { c.alibi_slopes->buffer = to; }},
+      {"log_sum_exp", [](Call& c, const Buffer& to) { c.log_sum_exp->buffer = to; }},
+  };
+  const Buffer both = device.allocate(1 << 20).value();
+  for (const Read& read : reads) {
+    expect_refused(
+        [&](Call& c) {
+          read.move(c, both);
+          c.out.buffer = both;
+        },
+        fmt::format("{} is in bytes 0 to", read.name));
+    expect_accepted([&](Call& c) {
+      read.move(c, both);
+      c.out.buffer = both;
+      c.out.offset = 200000;
+    });
+    if (read.name == "log_sum_exp") continue;
+    expect_refused(
+        [&](Call& c) {
+          read.move(c, both);
+          c.log_sum_exp->buffer = both;
+        },
+        fmt::format("{} is in bytes 0 to", read.name));
+  }
+  expect_refused(
+      [&](Call& c) {
+        c.q.buffer = c.out.buffer = both;
+        c.out.offset = (5 * 4 * 64 * 4 - 4) / 2;
+      },
+      "q is in bytes 0 to 5120 of one buffer with out; wanted bytes outside of its 5116 to 6396");
+  expect_accepted([&](Call& c) {  // only results must be apart
+    c.kv.k.dense.buffer = c.kv.v.dense.buffer = c.q.buffer = both;
+  });
+}
+
+TEST_F(AttendCheck, RefusesBadNumbers) {
+  for (const double scale : {kNaN, kInfinity, -kInfinity, 1.1e30, -1e31, 1e300}) {
+    expect_refused([&](Call& c) { c.scale = scale; }, "wanted a number from -1e+30 to 1e+30");
+  }
+  for (const double cap : {0.0, -30.0, kNaN, kInfinity, 1e39, 1e-39, 1e-60}) {
+    expect_refused([&](Call& c) { c.soft_cap = cap; }, "soft_cap is");
+  }
+  expect_refused([](Call& c) { c.mask = static_cast<Mask>(2); }, "mask is 2; wanted causal or none");
+  expect_refused([](Call& c) { c.kv.window = 0; }, "kv.window is 0; wanted at least 1");
+  expect_refused(
+      [](Call& c) {
+        c.kv.window = 7;
+        c.mask = Mask::none;
+      },
+      "mask is none; wanted causal where there is a window");
+}
+
+TEST_F(AttendCheck, RefusesTextsThatDoNotFitTogether) {
+  expect_refused([](Call& c) { c.kv.lengths.pop_back(); }, "kv.lengths is of 1 texts; wanted as many as k and v have");
+  expect_refused([](Call& c) { c.kv.k.sequences.pop_back(); }, "kv.lengths is of 2 texts");
+  expect_refused([](Call& c) { c.kv.v.sequences.pop_back(); }, "kv.lengths is of 2 texts");
+  expect_refused([](Call& c) { c.rows.pop_back(); }, "rows is of 1 texts; wanted the 2 of kv");
+  expect_refused([](Call& c) { c.rows.push_back(0); }, "rows is of 3 texts; wanted the 2 of kv");
+  expect_refused([](Call& c) { c.rows.clear(); }, "rows is 2 tokens together; wanted the 5 of q");
+  expect_refused([](Call& c) { c.rows[1] = 2; }, "rows is 4 tokens together; wanted the 5 of q");
+  expect_refused([](Call& c) { c.rows[1] = 4; }, "rows[1] is 4; wanted at most the 3 tokens that q has left");
+  expect_refused([](Call& c) { c.rows[1] = kMax; }, "rows[1] is 18446744073709551615; wanted at most the 3");
+  expect_refused([](Call& c) { c.kv.lengths[1] = 2; }, "rows[1] is 3; wanted at most the 2 tokens of the text");
+  expect_accepted([](Call& c) {  // who sees all need not be among the keys
+    c.kv.lengths[1] = 2;
+    c.mask = Mask::none;
+  });
+  for (const std::uint64_t length : {std::uint64_t{1} << 31, std::uint64_t{1} << 32, kMax}) {
+    expect_refused([&](Call& c) { c.kv.lengths[1] = length; },
+                   fmt::format("kv.lengths[1] is {}; wanted at most 2147483647", length));
+  }
+  expect_accepted([](Call& c) { c.kv.lengths[1] = 2147483647; });  // a ring's
+}
+
+TEST_F(AttendCheck, RefusesBadPageLists) {
+  for (const bool keys : {true, false}) {
+    const auto pages = [keys](Call& c, std::size_t text) -> KvPages& { return keys ? *c.k[text] : *c.v[text]; };
+    const auto side = [keys](Call& c) -> KvSideView& { return keys ? c.kv.k : c.kv.v; };
+    const std::string name = keys ? "kv.k.sequences" : "kv.v.sequences";
+    const std::string first = name + "[0] is ";
+    const std::string second = name + "[1] is ";
+    expect_refused([&](Call& c) { side(c).sequences[1] = nullptr; },
+                   second + "null; wanted the pages of a text of 200");
+    expect_refused([&](Call& c) { pages(c, 0).places.pop_back(); },
+                   first + "a list of fewer pages; wanted the pages of a text of 300 tokens");
+    expect_refused([&](Call& c) { pages(c, 0).places.clear(); }, first + "a list of fewer pages");
+    expect_refused([&](Call& c) { pages(c, 0).first_page = 6; }, first + "a list of fewer pages");
+    expect_refused([&](Call& c) { pages(c, 0).first_page = kMax; }, first + "a list of fewer pages");
+    expect_refused([&](Call& c) { pages(c, 0).sealed_pages = 6; }, first + "sealed pages that are not there");
+    expect_refused([&](Call& c) { pages(c, 0).sealed_pages = kMax; }, first + "sealed pages that are not there");
+    expect_refused([&](Call& c) { side(c).sealed.reset(); }, first + "sealed pages that are not there");
+    expect_refused([&](Call& c) { pages(c, 0).places.front() = 3; }, first + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 0).places.back() = 6; }, first + "a place beyond the pool's pages");
+    expect_refused(
+        [&](Call& c) {
+          pages(c, 0).sealed_pages = 0;
+          pages(c, 0).places.front() = 6;
+        },
+        first + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 0).sinks = 2; }, first + "sinks of no page");
+    expect_refused([&](Call& c) { side(c).sinks.reset(); }, first + "sinks of no page");
+    expect_refused([&](Call& c) { pages(c, 1).ring = 0; }, name + "[1].ring is 0; wanted at least 1");
+    expect_refused([&](Call& c) { pages(c, 1).ring = (std::uint64_t{1} << 32) + 5; },
+                   name + "[1].ring is 4294967301; wanted at most 4294967295");
+    expect_refused([&](Call& c) { pages(c, 1).ring = 129; }, second + "a list of fewer pages");
+    expect_refused([&](Call& c) { pages(c, 1).places.front() = 6; }, second + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 1).sealed_pages = 1; }, second + "a ring with sealed pages");
+    expect_refused([&](Call& c) { pages(c, 1).sinks = 0; }, second + "a ring with sealed pages, sinks");
+    expect_refused([&](Call& c) { pages(c, 1).first_page = 1; },
+                   second + "a ring with sealed pages, sinks or pages that");
+    expect_accepted([&](Call& c) { pages(c, 0).places.push_back(77); });  // a page that no token is in yet
+    expect_accepted([&](Call& c) {                                        // all that were sealed have left
+      const std::uint64_t left = pages(c, 0).sealed_pages;
+      pages(c, 0).first_page = left;
+      pages(c, 0).places.erase(pages(c, 0).places.begin(),
+                               pages(c, 0).places.begin() + static_cast<std::ptrdiff_t>(left));
+      side(c).sealed.reset();
+    });
+  }
+}
+
+// One page of `slots` slots that is all pages of any text: small views, and large plans.
+struct SmallCall : Call {
+  SmallCall(Device& device, std::uint64_t slots, std::uint64_t kv_heads, std::uint64_t group, std::uint64_t tokens)
+      : Call(device) {
+    const std::uint64_t heads = kv_heads * group;
+    const SlotShape shape{.pages = 1, .page_slots = slots, .heads = kv_heads, .dim = 1};
+    kv = {};
+    kv.k.dense = SlotView::token_major(device.allocate(slots * kv_heads * 2).value(), DType::f16, shape);
+    kv.v.dense = kv.k.dense;
+    q = View::token_major(device.allocate(4).value(), DType::f16, {tokens, heads, 1});
+    q.token_stride = q.head_stride = 0;
+    out = MutView::token_major(device.allocate(tokens * heads * 2).value(), DType::f16, {tokens, heads, 1});
+    sink_logits.reset();
+    alibi_slopes.reset();
+    log_sum_exp.reset();
+    rows.clear();
+  }
+
+  void add_text(std::uint64_t length, std::uint64_t text_rows = 1) {
+    const auto pages = std::make_shared<KvPages>();
+    pages->places.resize((length - 1) / kv.k.dense.shape.page_slots + 1);
+    kv.k.sequences.push_back(pages);
+    kv.v.sequences.push_back(pages);
+    kv.lengths.push_back(length);
+    rows.push_back(text_rows);
+  }
+};
+
+TEST_F(AttendCheck, RefusesWhatOneBindingCannotAddress) {
+  target.id = "gpu:7";
+  target.limits.max_binding_bytes = 10000;
+  expect_refused([](Call&) {}, "kv.k.dense spans 98304 bytes; gpu:7 can address 10000 bytes in one binding",
+                 Errc::unsupported);
+
+  SmallCall many_queries(device, 1, 1, 4, 100);
+  many_queries.add_text(500, 100);
+  test::expect_error(check(many_queries), Errc::unsupported,
+                     {"attend: scratch for 400 query vectors takes 25664 bytes; gpu:7 can address 10000 bytes"});
+
+  SmallCall many_pages(device, 1, 1, 4, 1);
+  many_pages.add_text(2000);
+  test::expect_error(check(many_pages), Errc::unsupported, {"attend: a plan takes at least 16048 bytes; gpu:7"});
+
+  SmallCall many_entries(device, 512, 1, 1, 1500);
+  many_entries.add_text(60000, 1500);
+  target.limits.max_binding_bytes = 130000;
+  test::expect_error(check(many_entries), Errc::unsupported,
+                     {"attend: a plan takes at least", "gpu:7 can address 130000"});
+
+  SmallCall many_results(device, 512, 2, 8, 1);
+  many_results.add_text(10000);
+  target.limits.max_binding_bytes = 30000;
+  test::expect_error(
+      check(many_results), Errc::unsupported,
+      {"attend: partial results of 16 query vectors take 40960 bytes; gpu:7 can address 30000 bytes in one binding"});
+}
+
+TEST_F(AttendCheck, RefusesMorePartialResultsThanKernelsCount) {
+  constexpr std::uint64_t kHeads = 28000;
+  SmallCall call(device, 1, kHeads, 16, 1);
+  call.add_text(1048576);
+  test::expect_error(check(call), Errc::unsupported,
+                     {"attend: partial results of 448000 query vectors take 17432576000"});
+}
+
+TEST_F(AttendCheck, OfNoTokensIsNothing) {
+  Call call(device);
+  call.q.shape.tokens = call.out.shape.tokens = call.log_sum_exp->shape.tokens = 0;
+  call.rows = {0, 0};
+  EXPECT_TRUE(check(call)->empty());
+  call.kv = {.k = call.kv.k, .v = call.kv.v};
+  call.kv.k.sequences.clear();
+  call.kv.v.sequences.clear();
+  call.rows.clear();
+  EXPECT_TRUE(check(call)->empty());
+}
+
+// ---- the plan
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+struct Entry {
+  std::uint64_t key, keys, partial;
+  KeySource k, v;
+
+  std::uint64_t end() const { return key + keys; }
+};
+
+struct Chunk {
+  std::uint64_t text, first, vectors, round;
+  std::vector<Entry> entries;
+};
+
+// What the words of a plan say, as kernels read them.
+std::vector<Chunk> chunks_of(const AttendPlan& plan) {
+  struct Launched {
+    KeySource k, v;
+    std::uint64_t round;
+  };
+  const auto& words = plan.words;
+  std::map<std::uint64_t, Launched> launches;  // by entry
+  std::vector<Chunk> chunks;
+  for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
+    require(plan.rounds[round].first_chunk == chunks.size(), "rounds have all chunks, one after the other");
+    for (std::size_t i = 0; i < plan.rounds[round].chunks; ++i) {
+      const std::uint32_t* const chunk = &words.at(words[kPlanChunks] + chunks.size() * kChunkWords);
+      chunks.push_back({chunk[kChunkText], chunk[kChunkVector], chunk[kChunkVectors], round, {}});
+    }
+    for (const AttendPart& part : plan.rounds[round].parts) {
+      for (std::uint32_t i = 0; i < part.entries; ++i) {
+        const bool fresh = launches.insert({words.at(part.order + i), {part.k, part.v, round}}).second;
+        require(fresh, "an entry is launched once");
+      }
+    }
+  }
+  std::uint64_t entries = 0;
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
+    Chunk& chunk = chunks[index];
+    const std::uint32_t* const of_chunk = &words.at(words[kPlanChunks] + index * kChunkWords);
+    require(of_chunk[kChunkEntry] == entries, "chunks have entries one after the other");
+    for (std::uint32_t i = 0; i < of_chunk[kChunkEntries]; ++i, ++entries) {
+      require(launches.contains(entries), "every entry is launched");
+      const Launched& launched = launches.at(entries);
+      const std::uint32_t* const entry = &words.at(words[kPlanEntries] + entries * kEntryWords);
+      require(entry[kEntryChunk] == index, "an entry knows its chunk");
+      require(launched.round == chunk.round, "a chunk's entries are in its round");
+      require((entry[kEntryRotated] != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
+      chunk.entries.push_back({entry[kEntryKey], entry[kEntryKeys], entry[kEntryPartial], launched.k, launched.v});
+    }
+  }
+  require(launches.size() == entries, "every launched entry is a chunk's");
+  return chunks;
+}
+
+// A call's text, from the definitions in kv_view.h and ops.h, one key at a time.
+struct ModelText {
+  const Attend& call;
+  std::size_t index;
+
+  const KvPages& pages(const KvSideView& side) const { return *side.sequences[index]; }
+  std::uint64_t length() const { return call.kv.lengths[index]; }
+  std::uint64_t rows() const { return call.rows.empty() ? 1 : call.rows[index]; }
+  std::uint64_t group() const { return call.q.shape.heads / call.kv.k.dense.shape.heads; }
+
+  bool is_there(const KvSideView& side, std::uint64_t key) const {
+    const KvPages& list = pages(side);
+    if (list.ring) return key + *list.ring >= length();
+    return key / side.dense.shape.page_slots >= list.first_page;
+  }
+
+  bool sees(std::uint64_t row, std::uint64_t key) const {
+    if (!is_there(call.kv.k, key) || !is_there(call.kv.v, key)) return false;
+    if (call.mask == Mask::none) return true;
+    const std::uint64_t position = length() - rows() + row;
+    return key <= position && (!call.kv.window || position - key < *call.kv.window);
+  }
+
+  KeySource source(const KvSideView& side, std::uint64_t key) const {
+    if (pages(side).sinks && key < side.sinks->shape.page_slots) return KeySource::sinks;
+    return key / side.dense.shape.page_slots < pages(side).sealed_pages ? KeySource::sealed : KeySource::dense;
+  }
+
+  // Whether a kernel finds a key in memory that is there, and where it should.
+  void check_place(const AttendPlan& plan, const KvSideView& side, std::uint32_t nth, std::uint64_t key) const {
+    const std::uint32_t* const text = &plan.words.at(kPlanTexts + index * kTextWords);
+    const KvPages& list = pages(side);
+    if (source(side, key) == KeySource::sinks) {
+      require(text[kTextSinks + nth] == *list.sinks && *list.sinks < side.sinks->shape.pages, "the page of sinks");
+      return;
+    }
+    const std::uint32_t ring = text[kTextRing + nth];
+    require(ring == list.ring.value_or(0), "the ring");
+    const std::uint64_t page = (ring == 0 ? key : key % ring) / side.dense.shape.page_slots;
+    const std::uint32_t at = text[kTextTable + nth] + static_cast<std::uint32_t>(page);  // may wrap
+    require(at < plan.words[kPlanChunks], "inside the tables");
+    require(plan.words[at] == list.places.at(page - list.first_page), "the place of a page");
+    const bool sealed = source(side, key) == KeySource::sealed;
+    require(plan.words[at] < (sealed ? side.sealed->shape.pages : side.dense.shape.pages), "a page of the pool");
+  }
+};
+
+// 16 entries for each octave: 512 keys at first, 4096 at last.
+bool on_grid(std::uint64_t position) {
+  return position % (position < 16384 ? 512 : position < 32768 ? 1024 : position < 65536 ? 2048 : 4096) == 0;
+}
+
+void check_chunk(const ModelText& text, const AttendPlan& plan, const Chunk& chunk) {
+  const std::uint64_t first_row = chunk.first / text.group();
+  const std::uint64_t last_row = (chunk.first + chunk.vectors - 1) / text.group();
+  std::uint64_t next = 0;  // entry
+  std::uint64_t covered = 0;
+  for (std::uint64_t key = 0; key < text.length(); ++key) {
+    bool seen = false;
+    for (std::uint64_t row = first_row; row <= last_row; ++row) seen = seen || text.sees(row, key);
+    while (next < chunk.entries.size() && chunk.entries[next].end() <= key) ++next;
+    const bool held = next < chunk.entries.size() && chunk.entries[next].key <= key;
+    require(held == seen, "entries have the keys that rows see, and no others");
+    if (!held) continue;
+    ++covered;
+    const Entry& entry = chunk.entries[next];
+    require(entry.k == text.source(text.call.kv.k, key), "an entry's keys have one source");
+    require(entry.v == text.source(text.call.kv.v, key), "an entry's values have one source");
+    require(key == entry.key || !on_grid(key), "entries end on the grid");
+    text.check_place(plan, text.call.kv.k, 0, key);
+    text.check_place(plan, text.call.kv.v, 1, key);
+    const bool cut = key == entry.key && next > 0;
+    require(!cut || on_grid(key) || entry.k != chunk.entries[next - 1].k || entry.v != chunk.entries[next - 1].v,
+            "entries end where they must only");
+  }
+  std::uint64_t keys = 0;
+  for (const Entry& entry : chunk.entries) keys += entry.keys;
+  require(keys == covered, "entries do not overlap");
+}
+
+void check_scratch(const Attend& call, const runtime::Target& target, const AttendPlan& plan,
+                   std::span<const Chunk> chunks) {
+  const std::uint64_t bytes = 4 * (16 + core::round_up(call.out.shape.dim, 16));
+  const std::uint64_t most = std::min<std::uint64_t>(std::uint64_t{128} << 20, target.limits.max_binding_bytes);
+  std::uint64_t largest = 0;
+  for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
+    std::uint64_t used = 0;
+    for (const Chunk& chunk : chunks) {
+      if (chunk.round != round) continue;
+      for (const Entry& entry : chunk.entries) {
+        require(entry.partial == used, "partial results lie one after the other");
+        used += call.kv.k.dense.shape.heads * chunk.vectors;
+      }
+    }
+    require(used * bytes <= most || plan.rounds[round].chunks == 1, "rounds bound the scratch");
+    largest = std::max(largest, used * bytes);
+  }
+  require(plan.partial_bytes == largest, "scratch holds the largest round");
+  const Shape& q = call.q.shape;
+  const std::uint64_t floats = q.tokens * q.heads * core::round_up(q.dim, 16) * (call.kv.k.sealed ? 2 : 1);
+  require(plan.query_bytes == 4 * (core::round_up(2 * q.heads, 16) + floats), "scratch holds the queries");
+  require(plan.words.size() * sizeof(std::uint32_t) <= target.limits.max_binding_bytes, "the plan fits");
+}
+
+void check_plan(const Attend& call, const runtime::Target& target, const AttendPlan& plan) {
+  const std::vector<Chunk> chunks = chunks_of(plan);
+  const std::uint32_t most = target.limits.shared_memory_bytes == 0 ? kCpuVectors : kGpuVectors;
+  require(plan.vectors <= most, "as many vectors as kernels hold");
+  std::uint64_t token = 0;
+  std::size_t next = 0;
+  for (std::size_t index = 0; index < call.kv.lengths.size(); ++index) {
+    const ModelText text{call, index};
+    const std::uint32_t* const words = &plan.words.at(kPlanTexts + index * kTextWords);
+    require(words[kTextLength] == text.length() && words[kTextRows] == text.rows() && words[kTextToken] == token,
+            "the text's numbers");
+    for (std::uint64_t key = 0; key < text.length(); ++key) {
+      require((key >= words[kTextFirst]) == (text.is_there(call.kv.k, key) && text.is_there(call.kv.v, key)),
+              "the first key that is there");
+    }
+    std::uint64_t vectors = 0;
+    for (; next < chunks.size() && chunks[next].text == index; ++next) {
+      require(chunks[next].first == vectors && chunks[next].vectors > 0, "chunks have all vectors, once");
+      require(chunks[next].vectors <= plan.vectors, "no chunk is larger than the largest");
+      vectors += chunks[next].vectors;
+      check_chunk(text, plan, chunks[next]);
+    }
+    require(vectors == text.rows() * text.group(), "all vectors have chunks");
+    token += text.rows();
+  }
+  require(next == chunks.size(), "chunks are in the order of their texts");
+  check_scratch(call, target, plan, chunks);
+}
+
+// Whether a list names what the text needs, page by page.
+bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length) {
+  if (pages.ring && (*pages.ring == 0 || pages.first_page != 0 || pages.sealed_pages != 0 || pages.sinks)) return false;
+  if (pages.sinks && (!side.sinks || *pages.sinks >= side.sinks->shape.pages)) return false;
+  const std::uint64_t count =
+      (pages.ring.value_or(length) + side.dense.shape.page_slots - 1) / side.dense.shape.page_slots;
+  if (pages.first_page > count || pages.sealed_pages > count) return false;
+  for (std::uint64_t page = pages.first_page; page < count; ++page) {
+    if (page - pages.first_page >= pages.places.size()) return false;
+    const std::uint32_t place = pages.places[page - pages.first_page];
+    if (page < pages.sealed_pages ? !side.sealed || place >= side.sealed->shape.pages
+                                  : place >= side.dense.shape.pages) {
+      return false;
+    }
+  }
+  return true;
+}
+
+class AttendPlans : public AttendCheck {
+ protected:
+  // Of all sizes from the first case on.
+  static std::uint64_t upto(std::uint64_t most) {
+    return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::uint64_t>(0, most + 1));
+  }
+  static bool sometimes(std::uint64_t one_of) { return upto(one_of - 1) == 0; }
+
+  KvSideView draw_side(KvSide which, std::uint64_t heads) const {
+    const PageFormat format{.codec = turbo(3), .side = which, .head_dim = 16, .tokens = sometimes(2) ? 64U : 128U};
+    const bool sealed = !sometimes(3);
+    const std::uint64_t page = sealed ? format.tokens : 1 + upto(200);
+    KvSideView side{.dense = SlotView::token_major(
+                        memory, DType::f16, {.pages = 1 + upto(4), .page_slots = page, .heads = heads, .dim = 16})};
+    if (sealed) side.sealed = SealedView::packed(memory, format, {.pages = 1 + upto(4), .heads = heads});
+    if (!sometimes(3)) {
+      side.sinks = SlotView::token_major(memory, DType::f16,
+                                         {.pages = 1 + upto(2), .page_slots = upto(10), .heads = heads, .dim = 16});
+    }
+    return side;
+  }
+
+  static KvPages draw_pages(const KvSideView& side, std::uint64_t length) {
+    KvPages pages;
+    if (sometimes(3)) pages.ring = 1 + upto(400);
+    const std::uint64_t page = side.dense.shape.page_slots;
+    const std::uint64_t count = (pages.ring.value_or(length) + page - 1) / page;
+    if (!pages.ring) {
+      if (sometimes(3)) pages.first_page = upto(count);
+      pages.sealed_pages = upto(side.sealed ? count : pages.first_page);
+      if (side.sinks && sometimes(2)) pages.sinks = static_cast<std::uint32_t>(upto(side.sinks->shape.pages - 1));
+    }
+    for (std::uint64_t at = pages.first_page; at < count; ++at) {
+      const std::uint64_t pool = at < pages.sealed_pages ? side.sealed->shape.pages : side.dense.shape.pages;
+      pages.places.push_back(static_cast<std::uint32_t>(upto(pool - 1)));
+    }
+    if (sometimes(4)) pages.places.push_back(static_cast<std::uint32_t>(upto(kMax >> 32)));
+    return pages;
+  }
+
+  Call draw() {
+    Call call(device);
+    const std::uint64_t heads = 1 + upto(2);
+    const std::uint64_t group = 1 + upto(4);
+    call.kv = {.k = draw_side(KvSide::keys, heads), .v = draw_side(KvSide::values, heads)};
+    if (sometimes(3)) call.mask = Mask::none;
+    if (call.mask == Mask::causal && sometimes(2)) call.kv.window = 1 + upto(sometimes(2) ? 20 : 1500);
+    call.rows.clear();
+    call.k.clear();
+    call.v.clear();
+    std::uint64_t tokens = 0;
+    for (std::uint64_t texts = upto(4); texts > 0; --texts) {
+      const std::uint64_t length = upto(sometimes(2) ? 40 : 2500);
+      call.kv.lengths.push_back(length);
+      call.rows.push_back(upto(call.mask == Mask::none ? 20 : std::min<std::uint64_t>(length, 20)));
+      tokens += call.rows.back();
+      call.k.push_back(std::make_shared<KvPages>(draw_pages(call.kv.k, length)));
+      call.v.push_back(std::make_shared<KvPages>(draw_pages(call.kv.v, length)));
+    }
+    if (call.kv.window && !call.k.empty() && sometimes(2)) {  // begins near where another source does
+      const std::uint64_t sealed = call.k[0]->sealed_pages * call.kv.k.dense.shape.page_slots;
+      const std::uint64_t end = call.kv.lengths[0] + 1 - call.rows[0];
+      call.kv.window = 1 + (end > sealed ? end - sealed - upto(1) : 0);
+    }
+    call.kv.k.sequences.assign(call.k.begin(), call.k.end());
+    call.kv.v.sequences.assign(call.v.begin(), call.v.end());
+    call.q = View::token_major(memory, DType::f16, {.tokens = tokens, .heads = heads * group, .dim = 16});
+    call.out = MutView::token_major(results, DType::f16, {.tokens = tokens, .heads = heads * group, .dim = 16});
+    call.sink_logits.reset();
+    call.alibi_slopes.reset();
+    call.log_sum_exp.reset();
+    target.limits = device.info().limits;
+    if (sometimes(2)) target.limits = {.max_binding_bytes = 1 << 20, .shared_memory_bytes = 32768};
+    if (sometimes(4)) target.limits.max_binding_bytes = 300000;
+    return call;
+  }
+
+  // What spoils a list, perhaps.
+  static void change(KvPages& pages) {
+    const auto near = [](std::uint64_t value) { return value + upto(4) - std::min<std::uint64_t>(value, 2); };
+    switch (upto(5)) {
+      case 0: pages.first_page = near(pages.first_page); break;
+      case 1: pages.sealed_pages = near(pages.sealed_pages); break;
+      case 2: pages.places.resize(near(pages.places.size())); break;
+      case 3:
+        if (!pages.places.empty()) pages.places[upto(pages.places.size() - 1)] = static_cast<std::uint32_t>(upto(6));
+        break;
+      case 4: pages.sinks = static_cast<std::uint32_t>(upto(3)); break;
+      default: pages.ring = near(pages.ring.value_or(2)); break;
+    }
+  }
+
+  Attend attend_of(const Call& call) const {
+    return {.q = call.q, .kv = call.kv, .out = call.out, .scale = 1, .rows = call.rows, .mask = call.mask};
+  }
+
+  Buffer memory = device.allocate(1 << 20).value();
+  Buffer results = device.allocate(1 << 20).value();
+};
+
+TEST_F(AttendPlans, HaveEveryKeyThatARowSeesOnce) {
+  EXPECT_TRUE(rc::check("plans", [this] {
+    const Call call = draw();
+    const Attend attend = attend_of(call);
+    const auto plan = check_attend(attend, target);
+    if (!plan) RC_FAIL(plan.error().message);
+    check_plan(attend, target, *plan);
+  }));
+}
+
+TEST_F(AttendPlans, OfListsThatMayBeSpoiledAreRefusedOrStayInside) {
+  EXPECT_TRUE(rc::check("spoiled lists", [this] {
+    const Call call = draw();
+    RC_PRE(!call.k.empty());
+    for (std::uint64_t changes = 1 + upto(1); changes > 0; --changes) {
+      change(*(sometimes(2) ? call.k : call.v)[upto(call.k.size() - 1)]);
+    }
+    bool sound = true;
+    for (std::size_t i = 0; i < call.k.size(); ++i) {
+      sound = sound && is_sound(call.kv.k, *call.k[i], call.kv.lengths[i]) &&
+              is_sound(call.kv.v, *call.v[i], call.kv.lengths[i]);
+    }
+    const Attend attend = attend_of(call);
+    const auto plan = check_attend(attend, target);
+    RC_ASSERT(plan.ok() == sound);
+    RC_CLASSIFY(sound);
+    if (plan) check_plan(attend, target, *plan);
+  }));
+}
+
+TEST_F(AttendPlans, OfATextDoNotDependOnOtherTexts) {
+  EXPECT_TRUE(rc::check("texts alone", [this] {
+    const Call call = draw();
+    const std::vector<Chunk> together = chunks_of(check_attend(attend_of(call), target).value());
+    std::uint64_t token = 0;
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < call.rows.size(); ++i) {
+      Call alone = call;
+      alone.kv.k.sequences = {call.kv.k.sequences[i]};
+      alone.kv.v.sequences = {call.kv.v.sequences[i]};
+      alone.kv.lengths = {call.kv.lengths[i]};
+      alone.rows = {call.rows[i]};
+      alone.q = call.q.slice(token, call.rows[i]);
+      alone.out = call.out.slice(token, call.rows[i]);
+      token += call.rows[i];
+      for (const Chunk& chunk : chunks_of(check_attend(attend_of(alone), target).value())) {
+        const Chunk& same = together.at(next++);
+        RC_ASSERT(same.text == i);
+        RC_ASSERT(same.first == chunk.first);
+        RC_ASSERT(same.vectors == chunk.vectors);
+        const auto told = [](const Entry& entry) { return std::tuple(entry.key, entry.keys, entry.k, entry.v); };
+        RC_ASSERT(std::ranges::equal(same.entries, chunk.entries, {}, told, told));
+      }
+    }
+    RC_ASSERT(next == together.size());
+  }));
+}
+
+TEST_F(AttendPlans, OfALongTextHaveLongerEntries) {
+  Call call(device);
+  call.kv.lengths = {140000, 70000};
+  call.k[0]->sealed_pages = 2100;
+  call.k[0]->places.assign(2188, 2);
+  call.v[0]->sealed_pages = 1050;
+  call.v[0]->places.assign(1094, 2);
+  call.k[1]->ring = 67000;
+  call.k[1]->places.assign(1047, 5);
+  call.v[1]->ring = 69000;
+  call.v[1]->places.assign(540, 5);
+  const Attend attend = attend_of(call);
+  const auto plan = check_attend(attend, target);
+  ASSERT_OK(plan);
+  check_plan(attend, target, *plan);
+}
+
+// 16 entries up to 8192 keys, 16 for each octave up to 131072, then one for 4096 keys.
+constexpr std::uint64_t kEntriesOfAMillion = 16 + 4 * 16 + (1048576 - 131072) / 4096;
+
+TEST_F(AttendPlans, OfAMillionKeysInManyTextsAreSmall) {
+  constexpr std::uint64_t kTexts = 256;
+  SmallCall call(device, 128, 2, 4, kTexts);
+  for (std::uint64_t text = 0; text < kTexts; ++text) call.add_text(1048576);
+  target.limits = {.max_binding_bytes = 20 << 20, .shared_memory_bytes = 32768};
+  const auto plan = check(call);
+  ASSERT_OK(plan);
+  const std::vector<Chunk> chunks = chunks_of(*plan);
+  ASSERT_EQ(chunks.size(), kTexts);
+  for (const Chunk& chunk : chunks) ASSERT_EQ(chunk.entries.size(), kEntriesOfAMillion);
+  check_scratch(attend_of(call), target, *plan, chunks);
+  // A chunk's partial results: 2 heads, 4 vectors, 32 floats each.
+  constexpr std::uint64_t kChunkBytes = kEntriesOfAMillion * 2 * 4 * 32 * 4;
+  EXPECT_EQ(plan->rounds.size(), (kTexts - 1) / ((20 << 20) / kChunkBytes) + 1);
+  EXPECT_EQ(plan->words.size(), kPlanTexts + kTexts * (kTextWords + 2 * 8192 + kChunkWords) +
+                                    kTexts * kEntriesOfAMillion * (kEntryWords + 1));
+}
+
+}  // namespace
+}  // namespace rota::ops
