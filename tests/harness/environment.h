@@ -6,6 +6,15 @@
 
 namespace rota::test {
 
+// Sanitizers make all work many times slower.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+inline constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // What a variable of the environment asks for.
 inline std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   const char* const text = std::getenv(name);

@@ -1,6 +1,7 @@
 #include "harness/on_device.h"
 
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 
 namespace rota::test {
@@ -51,5 +52,35 @@ void OnDevice::TearDown() {
 }
 
 Device OnDevice::open_another() { return open_checked(log); }
+
+namespace {
+
+struct Shared {
+  ValidationLog log;
+  Device device = open_checked(log);
+};
+
+// Closed after the last test, while the driver is still there.
+class SharedDevice : public ::testing::Environment {
+ public:
+  Shared& opened() {
+    if (!shared_) shared_ = std::make_unique<Shared>();
+    return *shared_;
+  }
+  void TearDown() override { shared_.reset(); }
+
+ private:
+  std::unique_ptr<Shared> shared_;
+};
+
+SharedDevice& shared_device = dynamic_cast<SharedDevice&>(*::testing::AddGlobalTestEnvironment(new SharedDevice));
+
+}  // namespace
+
+OnSharedDevice::OnSharedDevice() : device(shared_device.opened().device) {}
+
+void OnSharedDevice::TearDown() {
+  for (const std::string& message : shared_device.opened().log.take()) ADD_FAILURE() << "validation: " << message;
+}
 
 }  // namespace rota::test

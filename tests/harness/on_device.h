@@ -41,6 +41,15 @@ class OnDevice : public ::testing::Test {
   Device open_another();
 };
 
+// The same with one device for all such tests, for kernels with many variants: each pipeline is built once.
+class OnSharedDevice : public ::testing::Test {
+ protected:
+  OnSharedDevice();
+  void TearDown() override;
+
+  Device device;
+};
+
 #define ASSERT_OK(expression)                                     \
   do {                                                            \
     const auto& rota_result = (expression);                       \

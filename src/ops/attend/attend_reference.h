@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "codec/turbo/turbo.h"
@@ -21,172 +23,259 @@
 
 namespace rota::ops::reference {
 
-// What lies in buffers, read once.
-class Contents {
- public:
-  const std::vector<std::byte>& of(const Buffer& buffer) {
-    auto [found, fresh] = bytes_.try_emplace(buffer.state().get());
-    if (fresh) {
-      found->second.resize(buffer.size_bytes());
-      buffer.read(found->second).value();
+inline std::vector<std::byte> contents_of(const Buffer& buffer) {
+  std::vector<std::byte> bytes(buffer.size_bytes());
+  buffer.read(bytes).value();
+  return bytes;
+}
+
+// An element as a number. All 16-bit ones are looked up once.
+inline double number_at(const std::vector<std::byte>& bytes, DType dtype, std::uint64_t index) {
+  const std::uint32_t bits = test::load_bits(bytes, dtype, index);
+  if (dtype == DType::f32) return static_cast<double>(std::bit_cast<float>(bits));
+  static const auto tables = [] {
+    std::array<std::vector<double>, 2> made;
+    for (std::uint32_t pattern = 0; pattern < 0x10000; ++pattern) {
+      made[0].push_back(test::value_of(pattern, DType::f16));
+      made[1].push_back(test::value_of(pattern, DType::bf16));
     }
-    return found->second;
+    return made;
+  }();
+  return tables[dtype == DType::f16 ? 0 : 1][bits];
+}
+
+inline double number_at(const std::vector<std::byte>& bytes, const View& view, std::uint64_t token, std::uint64_t head,
+                        std::uint64_t d = 0) {
+  return number_at(bytes, view.dtype,
+                   view.offset + token * view.token_stride + head * view.head_stride + d * view.dim_stride);
+}
+
+// R of docs/page-format.md, an element at a time.
+inline double rotation_at(std::size_t dim, std::size_t i, std::size_t j) {
+  const std::size_t size = std::size_t{1} << std::countr_zero(dim);
+  const std::size_t m = dim / size;
+  const double hadamard = std::popcount(i % size & j % size) % 2 == 0 ? 1 : -1;
+  const double hartley = m == 1 ? 1 : codec::tables::kHartley[m / 2 * 15 + i / size * (j / size) % m] / 8192.0;
+  return hadamard * hartley / std::sqrt(static_cast<double>(size));
+}
+
+// The same for a whole vector: sums and differences, then across the blocks.
+inline void rotate(std::span<double> values) {
+  const std::size_t size = std::size_t{1} << std::countr_zero(values.size());
+  const std::size_t m = values.size() / size;
+  for (std::size_t step = 1; step < size; step *= 2) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if ((i & step) != 0) continue;
+      const double other = values[i + step];
+      values[i + step] = values[i] - other;
+      values[i] += other;
+    }
   }
+  std::array<double, 225> across{};
+  for (std::size_t n = 0; n < m * m; ++n) across[n] = rotation_at(values.size(), n / m * size, n % m * size);
+  std::array<double, 15> block{};
+  for (std::size_t i = 0; i < size; ++i) {
+    for (std::size_t b = 0; b < m; ++b) block[b] = values[b * size + i];
+    for (std::size_t a = 0; a < m; ++a) {
+      double sum = 0;
+      for (std::size_t b = 0; b < m; ++b) sum += across[a * m + b] * block[b];
+      values[a * size + i] = sum;
+    }
+  }
+}
 
- private:
-  std::map<const void*, std::vector<std::byte>> bytes_;
-};
-
-// One head of one sealed page: value = mean + sign * R(scale * level), R the Hartley and the Hadamard part.
-class PageReader {
- public:
-  PageReader(const PageFormat& format, std::span<const std::byte> page)
-      : format_(format), page_(page), codes_(format), dim_(format.head_dim) {}
-
-  std::vector<double> vector(std::uint64_t token) const {
-    const std::size_t mean_bytes = format_.has_mean() ? (2 * dim_ + 63) / 64 * 64 : 0;
-    const std::uint16_t scale = Unsealer::half_at(page_, mean_bytes + 2 * token);
-    std::vector<double> values(dim_);
-    for (std::size_t i = 0; i < dim_; ++i) {
-      const std::uint32_t code = codes_.code_at(page_, mean_bytes + 2 * std::size_t{format_.tokens}, token, i);
-      values[i] = codec::levels_of(format_.codec.bits)[code];
+// One head of one sealed page, [token][dim]: value = mean + sign * R(scale / 16 * level).
+inline std::vector<double> page_numbers(const PageFormat& format, std::span<const std::byte> page) {
+  const Unsealer codes(format);
+  const std::size_t dim = format.head_dim;
+  const std::size_t mean_bytes = format.has_mean() ? (2 * dim + 63) / 64 * 64 : 0;
+  const auto half = [&](std::size_t at, unsigned mask) {
+    return test::value_of(Unsealer::half_at(page, at) & mask, DType::f16);
+  };
+  std::vector<double> mean(dim);
+  std::vector<double> sign(dim);
+  for (std::size_t i = 0; i < dim; ++i) {
+    if (format.has_mean()) mean[i] = half(2 * i, 0xffffU);
+    sign[i] = codec::is_negated(format.codec.seed, format.side, static_cast<std::uint32_t>(i)) ? -1 : 1;
+  }
+  std::vector<double> numbers(format.tokens * dim);
+  for (std::size_t token = 0; token < format.tokens; ++token) {
+    const auto values = std::span(numbers).subspan(token * dim, dim);
+    for (std::size_t i = 0; i < dim; ++i) {
+      const std::uint32_t code = codes.code_at(page, mean_bytes + 2 * std::size_t{format.tokens}, token, i);
+      values[i] = codec::levels_of(format.codec.bits)[code];
     }
     rotate(values);
-    const bool with_mean = format_.has_mean() && (scale & 0x8000U) == 0;
-    for (std::size_t i = 0; i < dim_; ++i) {
-      const bool negated = codec::is_negated(format_.codec.seed, format_.side, static_cast<std::uint32_t>(i));
-      values[i] *= half(scale & 0x7fffU) / 16 * (negated ? -1 : 1);
-      if (with_mean) values[i] += half(Unsealer::half_at(page_, 2 * i));
+    const std::size_t at = mean_bytes + 2 * token;
+    const bool with_mean = (Unsealer::half_at(page, at) & 0x8000U) == 0;
+    const double scale = half(at, 0x7fffU) / 16;
+    for (std::size_t i = 0; i < dim; ++i) values[i] = sign[i] * scale * values[i] + (with_mean ? mean[i] : 0);
+  }
+  return numbers;
+}
+
+// Keys or values as they are stored. Memory is read, and a page decoded, when it is first asked for.
+class StoredSide {
+ public:
+  explicit StoredSide(const KvSideView& view) : view_(view) {}
+
+  // The head's vector at a position of the text.
+  const double* vector(const KvPages& pages, std::uint64_t position, std::uint64_t head) {
+    const std::uint64_t dim = view_.dense.shape.dim;
+    if (pages.sinks && position < view_.sinks->shape.page_slots) {
+      return page(Source::sinks, *pages.sinks, head).data() + position * dim;
     }
-    return values;
+    const std::uint64_t page_slots = view_.dense.shape.page_slots;
+    const std::uint64_t slot = pages.ring ? position % *pages.ring : position;
+    const std::uint64_t index = slot / page_slots;
+    const Source source = index < pages.sealed_pages ? Source::sealed : Source::dense;
+    return page(source, pages.places.at(index - pages.first_page), head).data() + slot % page_slots * dim;
   }
 
  private:
-  static double half(unsigned bits) { return test::value_of(bits, DType::f16); }
+  enum class Source : std::uint8_t { dense, sealed, sinks };
+  using Key = std::tuple<Source, std::uint32_t, std::uint64_t>;
 
-  void rotate(std::vector<double>& values) const {
-    const std::size_t size = std::size_t{1} << std::countr_zero(dim_);
-    const std::size_t m = dim_ / size;
-    std::vector<double> mixed(dim_);
-    for (std::size_t i = 0; i < dim_; ++i) {
-      for (std::size_t j = 0; j < dim_; ++j) {
-        const double hadamard = std::popcount(i % size & j % size) % 2 == 0 ? 1 : -1;
-        const double hartley = m == 1 ? 1 : codec::tables::kHartley[m / 2 * 15 + i / size * (j / size) % m] / 8192.0;
-        mixed[i] += hadamard * hartley * values[j];
-      }
+  const std::vector<double>& page(Source source, std::uint32_t place, std::uint64_t head) {
+    const Key key{source, place, head};
+    if (last_ != nullptr && last_key_ == key) return *last_;
+    auto [found, fresh] = pages_.try_emplace(key);
+    if (fresh) {
+      found->second = source == Source::sealed  ? sealed_page(place, head)
+                      : source == Source::sinks ? dense_page(*view_.sinks, sinks_, place, head)
+                                                : dense_page(view_.dense, dense_, place, head);
     }
-    for (std::size_t i = 0; i < dim_; ++i) values[i] = mixed[i] / std::sqrt(static_cast<double>(size));
+    last_key_ = key;
+    last_ = &found->second;
+    return *last_;
   }
 
-  PageFormat format_;
-  std::span<const std::byte> page_;
-  Unsealer codes_;
-  std::size_t dim_;
+  static std::vector<double> dense_page(const SlotView& view, std::vector<std::byte>& bytes, std::uint64_t place,
+                                        std::uint64_t head) {
+    if (bytes.empty()) bytes = contents_of(view.buffer);
+    std::vector<double> numbers(view.shape.page_slots * view.shape.dim);
+    for (std::uint64_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = number_at(bytes, view.dtype,
+                             view.offset + place * view.page_stride + i / view.shape.dim * view.slot_stride +
+                                 head * view.head_stride + i % view.shape.dim * view.dim_stride);
+    }
+    return numbers;
+  }
+
+  std::vector<double> sealed_page(std::uint64_t place, std::uint64_t head) {
+    const SealedView& view = *view_.sealed;
+    if (sealed_.empty()) sealed_ = contents_of(view.buffer);
+    const std::uint64_t at = view.offset_bytes + place * view.page_stride_bytes + head * view.head_stride_bytes;
+    return page_numbers(view.format, std::span(sealed_).subspan(at, page_bytes(view.format)));
+  }
+
+  KvSideView view_;
+  std::vector<std::byte> dense_, sealed_, sinks_;
+  std::map<Key, std::vector<double>> pages_;
+  const std::vector<double>* last_ = nullptr;
+  Key last_key_;
 };
 
-// The key or value at a position, as it is stored.
-inline std::vector<double> stored_vector(Contents& contents, const KvSideView& side, const KvPages& pages,
-                                         std::pair<std::uint64_t, std::uint64_t> position_and_head) {
-  const auto [position, head] = position_and_head;
-  const auto slot_vector = [&](const SlotView& view, std::uint64_t page, std::uint64_t slot) {
-    std::vector<double> values(view.shape.dim);
-    for (std::uint64_t d = 0; d < view.shape.dim; ++d) {
-      const std::uint64_t at = view.offset + page * view.page_stride + slot * view.slot_stride +
-                               head * view.head_stride + d * view.dim_stride;
-      values[d] = test::value_of(test::load_bits(contents.of(view.buffer), view.dtype, at), view.dtype);
-    }
-    return values;
-  };
-  if (pages.sinks && position < side.sinks->shape.page_slots) return slot_vector(*side.sinks, *pages.sinks, position);
-  const std::uint64_t page_slots = side.dense.shape.page_slots;
-  const std::uint64_t slot = pages.ring ? position % *pages.ring : position;
-  const std::uint64_t page = slot / page_slots;
-  const std::uint32_t place = pages.places.at(page - pages.first_page);
-  if (page >= pages.sealed_pages) return slot_vector(side.dense, place, slot % page_slots);
-  const SealedView& sealed = *side.sealed;
-  const std::uint64_t at = sealed.offset_bytes + place * sealed.page_stride_bytes + head * sealed.head_stride_bytes;
-  const auto bytes = std::span(contents.of(sealed.buffer)).subspan(at, page_bytes(sealed.format));
-  return PageReader(sealed.format, bytes).vector(slot % page_slots);
+inline double dot(std::span<const double> a, const double* b) {
+  std::array<double, 4> sums{};
+  std::size_t i = 0;
+  for (; i + sums.size() <= a.size(); i += sums.size()) {
+    for (std::size_t n = 0; n < sums.size(); ++n) sums[n] += a[i + n] * b[i + n];
+  }
+  for (; i < a.size(); ++i) sums[0] += a[i] * b[i];
+  return sums[0] + sums[1] + sums[2] + sums[3];
 }
+
+struct QueryRow {
+  std::uint64_t token, head;
+};
 
 struct RowResult {
   std::vector<double> out;
-  double log_sum_exp;
+  double log_sum_exp = -std::numeric_limits<double>::infinity();
+  std::vector<double> weights = {};  // of the keys from first_key on
+  std::uint64_t first_key = 0;
+  // What rounding is relative to: the largest |logit|, and the sum of weight * |v|.
+  double largest_logit = 0, weighed_values = 0;
 };
 
-// What a row's result is made of, to see how far rounding may take it.
-struct RowBound {
-  double largest_value = 0;
-};
+// The results of calls whose keys and values lie in the memory of one view; nobody may write there meanwhile.
+class Definition {
+ public:
+  explicit Definition(const KvView& kv) : k_(kv.k), v_(kv.v) {}
 
-inline double element(Contents& contents, const View& view, std::uint64_t token, std::uint64_t head,
-                      std::uint64_t d = 0) {
-  const std::uint64_t at = view.offset + token * view.token_stride + head * view.head_stride + d * view.dim_stride;
-  return test::value_of(test::load_bits(contents.of(view.buffer), view.dtype, at), view.dtype);
-}
-
-// [token][head]
-inline std::vector<std::vector<RowResult>> attend_by_definition(const Attend& call) {
-  Contents contents;
-  const std::uint64_t heads = call.q.shape.heads;
-  const std::uint64_t group = heads / call.kv.k.dense.shape.heads;
-  std::vector<std::vector<RowResult>> results(call.q.shape.tokens, std::vector<RowResult>(heads));
-  std::uint64_t token = 0;
-  for (std::size_t text = 0; text < call.kv.lengths.size(); ++text) {
-    const std::uint64_t length = call.kv.lengths[text];
-    const std::uint64_t rows = call.rows.empty() ? 1 : call.rows[text];
-    const KvPages& k = *call.kv.k.sequences[text];
-    const KvPages& v = *call.kv.v.sequences[text];
-    std::uint64_t kept =
-        std::max(k.first_page * call.kv.k.dense.shape.page_slots, v.first_page * call.kv.v.dense.shape.page_slots);
-    if (k.ring && length > *k.ring) kept = length - *k.ring;
-    for (std::uint64_t kv_head = 0; kv_head < call.kv.k.dense.shape.heads; ++kv_head) {
-      std::vector<std::vector<double>> keys(length);
-      std::vector<std::vector<double>> values(length);
-      for (std::uint64_t position = kept; position < length; ++position) {
-        keys[position] = stored_vector(contents, call.kv.k, k, {position, kv_head});
-        values[position] = stored_vector(contents, call.kv.v, v, {position, kv_head});
+  std::vector<RowResult> rows(const Attend& call, std::span<const QueryRow> wanted) {
+    const auto q = contents_of(call.q.buffer);
+    const auto of_head = [](const std::optional<View>& view) {
+      return view ? std::optional(contents_of(view->buffer)) : std::nullopt;
+    };
+    const auto sinks = of_head(call.sink_logits);
+    const auto slopes = of_head(call.alibi_slopes);
+    std::vector<RowResult> results;
+    for (const QueryRow& row : wanted) {
+      Row what{.head = row.head, .kv_head = row.head * call.kv.k.dense.shape.heads / call.q.shape.heads};
+      for (std::uint64_t d = 0; d < call.q.shape.dim; ++d) {
+        what.query.push_back(number_at(q, call.q, row.token, row.head, d) * call.scale);
       }
-      for (std::uint64_t row = 0; row < rows; ++row) {
-        for (std::uint64_t g = 0; g < group; ++g) {
-          const std::uint64_t head = kv_head * group + g;
-          const auto position = static_cast<std::int64_t>(length - rows + row);
-          std::vector<double> logits;
-          std::vector<std::uint64_t> seen;
-          for (std::uint64_t key = kept; key < length; ++key) {
-            const std::int64_t distance = position - static_cast<std::int64_t>(key);
-            if (call.mask == Mask::causal && distance < 0) continue;
-            if (call.kv.window && distance >= static_cast<std::int64_t>(*call.kv.window)) continue;
-            double logit = 0;
-            for (std::uint64_t d = 0; d < keys[key].size(); ++d) {
-              logit += element(contents, call.q, token + row, head, d) * keys[key][d];
-            }
-            logit *= call.scale;
-            if (call.soft_cap) logit = *call.soft_cap * std::tanh(logit / *call.soft_cap);
-            if (call.alibi_slopes)
-              logit -= element(contents, *call.alibi_slopes, 0, head) * static_cast<double>(distance);
-            logits.push_back(logit);
-            seen.push_back(key);
-          }
-          if (call.sink_logits) logits.push_back(element(contents, *call.sink_logits, 0, head));
-          RowResult& result = results[token + row][head];
-          result.out.assign(call.out.shape.dim, 0.0);
-          result.log_sum_exp = -std::numeric_limits<double>::infinity();
-          if (logits.empty()) continue;
-          const double top = std::ranges::max(logits);
-          double sum = 0;
-          for (const double logit : logits) sum += std::exp(logit - top);
-          result.log_sum_exp = top + std::log(sum);
-          for (std::size_t i = 0; i < seen.size(); ++i) {
-            const double weight = std::exp(logits[i] - top) / sum;
-            for (std::uint64_t d = 0; d < result.out.size(); ++d) result.out[d] += weight * values[seen[i]][d];
-          }
-        }
-      }
+      if (sinks) what.sink = number_at(*sinks, *call.sink_logits, 0, row.head);
+      if (slopes) what.slope = number_at(*slopes, *call.alibi_slopes, 0, row.head);
+      std::uint64_t first = 0;
+      for (; row.token - first >= rows_of(call, what.text); ++what.text) first += rows_of(call, what.text);
+      what.row = row.token - first;
+      results.push_back(result(call, what));
     }
-    token += rows;
+    return results;
   }
-  return results;
-}
+
+ private:
+  struct Row {
+    std::uint64_t head, kv_head;
+    std::size_t text = 0;
+    std::uint64_t row = 0;
+    std::vector<double> query = {};
+    std::optional<double> sink = {};
+    double slope = 0;
+  };
+
+  static std::uint64_t rows_of(const Attend& call, std::size_t text) { return call.rows.empty() ? 1 : call.rows[text]; }
+
+  RowResult result(const Attend& call, const Row& row) {
+    const KvPages& k = *call.kv.k.sequences[row.text];
+    const KvPages& v = *call.kv.v.sequences[row.text];
+    const auto length = static_cast<std::int64_t>(call.kv.lengths[row.text]);
+    const std::int64_t position = length - static_cast<std::int64_t>(rows_of(call, row.text) - row.row);
+    std::int64_t first = static_cast<std::int64_t>(
+        std::max(k.first_page * call.kv.k.dense.shape.page_slots, v.first_page * call.kv.v.dense.shape.page_slots));
+    if (k.ring) first = std::max(first, length - static_cast<std::int64_t>(*k.ring));
+    if (v.ring) first = std::max(first, length - static_cast<std::int64_t>(*v.ring));
+    if (call.kv.window) first = std::max(first, position + 1 - static_cast<std::int64_t>(*call.kv.window));
+    const std::int64_t end = call.mask == Mask::causal ? position + 1 : length;
+
+    RowResult result{.out = std::vector<double>(call.out.shape.dim), .first_key = static_cast<std::uint64_t>(first)};
+    for (std::int64_t key = first; key < end; ++key) {
+      const double* const at = k_.vector(k, static_cast<std::uint64_t>(key), row.kv_head);
+      double logit = dot(row.query, at);
+      if (call.soft_cap) logit = *call.soft_cap * std::tanh(logit / *call.soft_cap);
+      logit -= row.slope * static_cast<double>(position - key);
+      result.weights.push_back(logit);
+      result.largest_logit = std::max(result.largest_logit, std::abs(logit));
+    }
+    if (result.weights.empty() && !row.sink) return result;
+    double top = row.sink.value_or(-std::numeric_limits<double>::infinity());
+    for (const double logit : result.weights) top = std::max(top, logit);
+    double sum = row.sink ? std::exp(*row.sink - top) : 0;
+    for (double& weight : result.weights) sum += weight = std::exp(weight - top);
+    result.log_sum_exp = top + std::log(sum);
+    for (std::size_t i = 0; i < result.weights.size(); ++i) {
+      const double weight = result.weights[i] /= sum;
+      const double* const at = v_.vector(v, static_cast<std::uint64_t>(first) + i, row.kv_head);
+      for (std::size_t d = 0; d < result.out.size(); ++d) result.out[d] += weight * at[d];
+      result.weighed_values += weight * std::sqrt(dot({at, result.out.size()}, at));
+    }
+    return result;
+  }
+
+  StoredSide k_, v_;
+};
 
 }  // namespace rota::ops::reference

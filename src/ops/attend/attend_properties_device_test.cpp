@@ -1,0 +1,236 @@
+#include <rapidcheck.h>
+
+#include <array>
+
+#include "harness/attend_on_device.h"
+
+// What must not change a bit, and what results have to do with each other.
+
+namespace rota::test {
+namespace {
+
+std::uint64_t drawn(std::uint64_t least, std::uint64_t most) {
+  return *rc::gen::inRange<std::uint64_t>(least, most + 1);
+}
+
+class AttendProperties : public AttendOnDevice {
+ protected:
+  void seed_from_case() { random.seed(*rc::gen::arbitrary<std::uint64_t>()); }  // so that a failure can be replayed
+};
+
+TEST_F(AttendProperties, NeitherPlacesNorTheBatchChangeABit) {
+  EXPECT_TRUE(rc::check("places and batch", [this] {
+    seed_from_case();
+    const bool sealed = *rc::gen::arbitrary<bool>();
+    Case what{.kv_heads = 2, .group = 4, .lengths = {}, .rows = {}};
+    if (sealed) what.k = what.v = turbo(4);
+    if (*rc::gen::arbitrary<bool>()) what.window = drawn(1, 300);
+    for (std::uint64_t texts = drawn(1, 4); texts > 0; --texts) {
+      what.lengths.push_back(drawn(1, *rc::gen::element<std::uint64_t>(5, 700)));
+      what.rows.push_back(drawn(1, std::min<std::uint64_t>(what.lengths.back(), 5)));
+    }
+    const Stored stored = store_texts(what);
+    const Asked asked{.q = queries(what), .rows = what.rows};
+    const Answer together = run(stored.kv, asked);
+
+    std::vector<std::size_t> order(what.lengths.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::ranges::shuffle(order, random);
+    Case other = what;
+    other.lengths.clear();
+    other.rows.clear();
+    Stored moved;
+    for (const std::size_t i : order) {
+      other.lengths.push_back(what.lengths[i]);
+      other.rows.push_back(what.rows[i]);
+      moved.k.push_back(stored.k[i]);
+      moved.v.push_back(stored.v[i]);
+    }
+    moved.kv = lay_out(other, moved.k, moved.v);
+    for (std::size_t nth = 0; nth < order.size(); ++nth) {
+      const std::uint64_t first = std::accumulate(
+          what.rows.begin(), what.rows.begin() + static_cast<std::ptrdiff_t>(order[nth]), std::uint64_t{0});
+      const Asked alone = part_of(asked, first, {what.rows[order[nth]]});
+      RC_ASSERT(run(one_of(moved.kv, nth), alone) == together.part(first, what.rows[order[nth]]));
+    }
+    // The two halves of the batch, in their new order, some texts twice.
+    std::vector<std::size_t> twice(order.size());
+    std::iota(twice.begin(), twice.end(), 0U);
+    twice.push_back(twice[0]);
+    std::vector<float> q_values;
+    std::vector<std::uint64_t> rows;
+    Answer wanted;
+    const auto q = ops::reference::contents_of(asked.q.buffer);
+    for (const std::size_t nth : twice) {
+      const std::uint64_t first = std::accumulate(
+          what.rows.begin(), what.rows.begin() + static_cast<std::ptrdiff_t>(order[nth]), std::uint64_t{0});
+      for (std::uint64_t i = first * 8 * 64; i < (first + other.rows[nth]) * 8 * 64; ++i) {
+        q_values.push_back(static_cast<float>(ops::reference::number_at(q, DType::f32, i)));
+      }
+      rows.push_back(other.rows[nth]);
+      const Answer part = together.part(first, other.rows[nth]);
+      wanted.out.insert(wanted.out.end(), part.out.begin(), part.out.end());
+      wanted.log_sum_exp.insert(wanted.log_sum_exp.end(), part.log_sum_exp.begin(), part.log_sum_exp.end());
+    }
+    RC_ASSERT(run(some_of(moved.kv, twice), {.q = view_of({8, 64, q_values}), .rows = rows}) == wanted);
+  }));
+}
+
+TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
+  EXPECT_TRUE(rc::check("rings", [this] {
+    seed_from_case();
+    const std::uint64_t length = drawn(1, 900);
+    const std::uint64_t rows = drawn(1, std::min<std::uint64_t>(length, 4));
+    const std::uint64_t window = drawn(1, length + 5);
+    const std::vector<Numbers> k{draw(length, 2, 64, gaussian())};
+    const std::vector<Numbers> v{draw(length, 2, 64, gaussian())};
+    const Asked asked{.q = queries(rows, 8, 64), .rows = {rows}};
+    KvView whole = lay_slots({}, k, v);
+    whole.window = window;
+    const std::uint64_t least = std::min(window + rows - 1, length);
+    KvView ring = lay_slots({.page_slots = drawn(1, 200), .capacities = {drawn(least, length + 50)}}, k, v);
+    ring.window = window;
+    RC_ASSERT(run(ring, asked) == run(whole, asked));
+
+    // The same keys after many others that the ring has lost. Keys are added up in ranges that end at multiples of 512.
+    const std::uint64_t lost = 512 * drawn(1, 15);
+    const auto later = [&](const Numbers& numbers) {
+      Numbers shifted{numbers.heads, numbers.dim, std::vector<float>(lost * numbers.heads * numbers.dim)};
+      shifted.values.insert(shifted.values.end(), numbers.values.begin(), numbers.values.end());
+      return std::vector{shifted};
+    };
+    KvView full = lay_slots({.capacities = {length}}, later(k[0]), later(v[0]));
+    full.window = window;
+    RC_ASSERT(run(full, asked) == run(whole, asked));
+  }));
+}
+
+TEST_F(AttendProperties, InPartsOrAtOnceIsTheSameBits) {
+  EXPECT_TRUE(rc::check("chunks", [this] {
+    seed_from_case();
+    Case what{.group = *rc::gen::element(1U, 2U, 8U),
+              .lengths = {drawn(1, *rc::gen::element<std::uint64_t>(40, 1300))}};
+    const std::uint64_t length = what.lengths[0];
+    const std::uint64_t rows = drawn(1, std::min<std::uint64_t>(length, 40));
+    what.rows = {rows};
+    if (*rc::gen::arbitrary<bool>()) what.window = drawn(1, length);
+    const Stored stored = store_texts(what);
+    const Asked asked{.q = queries(what), .rows = what.rows};
+    const Answer at_once = run(stored.kv, asked);
+    for (std::uint64_t done = 0; done < rows;) {
+      const std::uint64_t next =
+          drawn(1, std::min<std::uint64_t>(rows - done, *rc::gen::element<std::uint64_t>(1, 7, 40)));
+      KvView shorter = stored.kv;
+      shorter.lengths = {length - rows + done + next};
+      RC_ASSERT(run(shorter, part_of(asked, done, {next})) == at_once.part(done, next));
+      done += next;
+    }
+  }));
+}
+
+TEST_F(AttendProperties, TheNumberOfThreadsChangesNoBit) {
+  if (!on_cpu()) GTEST_SKIP();
+  for (const bool sealed : {false, true}) {
+    Case what{
+        .head_dim = 80, .value_dim = 48, .kv_heads = 3, .group = 5, .lengths = {9000, 3, 700}, .rows = {7, 1, 30}};
+    if (sealed) {
+      what.k = turbo(3);
+      what.v = turbo(5);
+    }
+    std::optional<Answer> wanted;
+    for (const std::uint32_t threads : {1U, 2U, 3U, 7U, 16U}) {
+      device = Device::open({.threads = threads}).value();
+      random.seed(5);
+      const Stored stored = store_texts(what);
+      const Answer found = run(stored.kv, {.q = queries(what), .rows = what.rows});
+      if (!wanted) wanted = found;
+      EXPECT_TRUE(found == *wanted) << threads << " threads";
+    }
+  }
+}
+
+// Off by no more than their parts: weights e^(sum of one - sum of both) by the tolerances of both sums, outputs by
+// theirs.
+TEST_F(AttendProperties, TwoHalvesMergeByTheirLogSumExp) {
+  for (const bool sealed : {false, true}) {
+    Case what{.lengths = {700}, .rows = {3}};
+    if (sealed) what.k = what.v = turbo(4);
+    const Stored whole = store_texts(what);
+    const Asked asked{.q = queries(what), .rows = what.rows, .mask = Mask::none};
+    const Answer wanted = run(whole.kv, asked);
+    for (const std::uint64_t cut : {64U, 320U, 576U}) {
+      // Pages are the same ones, so that nothing is sealed otherwise. Keys of the second half lose their positions.
+      KvView first = whole.kv;
+      first.lengths = {cut};
+      KvView second = whole.kv;
+      second.lengths = {700 - cut};
+      for (auto [side, front, back] :
+           {std::tuple(&whole.kv.k, &first.k, &second.k), std::tuple(&whole.kv.v, &first.v, &second.v)}) {
+        KvPages pages = *side->sequences[0];
+        KvPages rest = pages;
+        rest.places.erase(rest.places.begin(), rest.places.begin() + static_cast<std::ptrdiff_t>(cut / 64));
+        rest.sealed_pages -= std::min<std::uint64_t>(rest.sealed_pages, cut / 64);
+        rest.sinks.reset();
+        pages.sealed_pages = std::min<std::uint64_t>(pages.sealed_pages, cut / 64);
+        front->sequences[0] = std::make_shared<KvPages>(pages);
+        back->sequences[0] = std::make_shared<KvPages>(rest);
+      }
+      const Answer a = run(first, asked);
+      const Answer b = run(second, asked);
+      for (const QueryRow& row : all_rows(asked)) {
+        const double sum_a = a.log_sum_exp_at(row);
+        const double sum_b = b.log_sum_exp_at(row);
+        const double both = std::max(sum_a, sum_b) + std::log1p(std::exp(-std::abs(sum_a - sum_b)));
+        EXPECT_NEAR(wanted.log_sum_exp_at(row), both, 2 * kTolerance * (1 + std::abs(both)));
+        double error = 0;
+        double size = 0;
+        for (std::uint64_t d = 0; d < 64; ++d) {
+          const double part_a = std::exp(sum_a - both) * a.at(row, d);
+          const double part_b = std::exp(sum_b - both) * b.at(row, d);
+          error += std::pow(part_a + part_b - wanted.at(row, d), 2);
+          size += std::pow(std::abs(part_a) + std::abs(part_b), 2);
+        }
+        EXPECT_LE(std::sqrt(error), (2 + 2 * (1 + std::abs(both))) * kTolerance * std::sqrt(size));
+      }
+    }
+  }
+}
+
+// The sum of keys of zeros counts them.
+TEST_F(AttendProperties, AWindowIsExactlySoManyKeys) {
+  const Draw zero = [](std::mt19937_64&, std::uint64_t) { return 0.0; };
+  for (const bool sealed : {false, true}) {
+    for (const std::uint64_t window : {1U, 2U, 63U, 64U, 65U, 255U, 256U, 257U, 600U}) {
+      Case what{.group = 1, .lengths = {600, 70}, .rows = {70, 70}, .window = window, .k_draw = zero};
+      if (sealed) what.k = what.v = turbo(4);
+      const Stored stored = store_texts(what);
+      const Asked asked{.q = queries(what), .rows = what.rows};
+      const Answer found = expect_defined(stored.kv, asked);
+      for (const QueryRow& row : all_rows(asked)) {
+        const std::uint64_t before = row.token < 70 ? 530 + row.token + 1 : row.token - 69;
+        EXPECT_NEAR(found.log_sum_exp_at(row), std::log(static_cast<double>(std::min(before, window))), kTolerance)
+            << window << ", token " << row.token;
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST_F(AttendProperties, WithoutAMaskEveryRowSeesAllKeys) {
+  for (const bool sealed : {false, true}) {
+    Case what{.group = 4, .lengths = {300, 5}, .rows = {9, 9}};
+    if (sealed) what.k = what.v = turbo(4);
+    const Stored stored = store_texts(what);
+    Numbers same = draw(1, 4, 64, gaussian());
+    Numbers q{4, 64, {}};
+    for (int i = 0; i < 18; ++i) q.values.insert(q.values.end(), same.values.begin(), same.values.end());
+    const Asked asked{.q = view_of(q), .rows = what.rows, .mask = Mask::none};
+    const Answer found = expect_defined(stored.kv, asked);
+    for (std::uint64_t token = 0; token < 18; ++token) {
+      EXPECT_TRUE(found.part(token, 1) == found.part(token / 9 * 9, 1)) << token;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rota::test
