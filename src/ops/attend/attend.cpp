@@ -49,13 +49,13 @@ SlotStrides strides_of(const SealedView& view, const runtime::Bindable& bound) {
 }
 
 SourceOf source_of(const KvSideView& view, const AttendSide& side, KeySource source) {
-  const runtime::Bindable& bound = *side.bound[static_cast<std::size_t>(source)];
-  if (source == KeySource::sealed) {
+  const auto bound = side.bound[static_cast<std::size_t>(source)].value_or(runtime::Bindable{});
+  if (source == KeySource::sealed && view.sealed) {
     const SealedView& sealed = *view.sealed;
     return {runtime::bind_in_units(sealed.buffer, bound), strides_of(sealed, bound),
             kSealedFormat + sealed.format.codec.bits, sealed.format.has_mean(), true};
   }
-  const SlotView& slots = source == KeySource::sinks ? *view.sinks : view.dense;
+  const SlotView& slots = source == KeySource::sinks && view.sinks ? *view.sinks : view.dense;
   const SlotStrides strides = runtime::strides_of(slots, bound);
   return {runtime::bind_in_units(slots.buffer, bound), strides, static_cast<std::uint32_t>(slots.dtype), false,
           runtime::in_whole_units(slots.dtype, strides, slots.shape.dim)};

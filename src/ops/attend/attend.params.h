@@ -77,8 +77,10 @@ ROTA_SHARED uint attend_shared_bytes(uint vectors, uint k_dim) {
 }
 
 constexpr float kNoLogit = -1e30f;  // of no key; finite, so that differences are numbers
+// NOLINTBEGIN(modernize-use-std-numbers): GLSL has none
 constexpr float kLog2OfE = 1.44269504f;
 constexpr float kLogOf2 = 0.693147181f;
+// NOLINTEND(modernize-use-std-numbers)
 
 struct HeadNumbers {
   Wide offset;

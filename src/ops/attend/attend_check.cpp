@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -69,7 +68,7 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
   const KvPages& pages = *side.view.sequences[index];
   if (pages.ring) {
     const core::Refusal of_ring{kAttend, {side.sequences, index, "ring"}};
-    const Status counted =
+    Status counted =
         core::first_error({core::check_positive(of_ring, *pages.ring), core::check_index(of_ring, *pages.ring)});
     if (!counted) return counted;
     if (pages.first_page > 0 || pages.sealed_pages > 0 || pages.sinks) {
@@ -84,7 +83,7 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
   if (pages.sinks && (!side.view.sinks || *pages.sinks >= side.view.sinks->shape.pages)) return bad("sinks of no page");
   for (std::uint64_t page = pages.first_page; page < last; ++page) {
     const bool sealed = page < pages.sealed_pages;
-    const std::uint64_t most = sealed ? side.view.sealed->shape.pages : side.view.dense.shape.pages;
+    const std::uint64_t most = sealed && side.view.sealed ? side.view.sealed->shape.pages : side.view.dense.shape.pages;
     if (pages.places[page - pages.first_page] >= most) return bad("a place beyond the pool's pages");
   }
   return {};
@@ -93,11 +92,12 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
 Status check_numbers(const Attend& call) {
   // As f32, and with quotients that are numbers of f32.
   constexpr double kLargest = 1e30;
+  const auto within = [](double value, double least, double most) { return value >= least && value <= most; };
   const double scale = call.scale;
-  if (!(std::abs(scale) <= kLargest)) {
+  if (!within(scale, -kLargest, kLargest)) {
     return core::refuse(of("scale"), scale, "a number from {} to {}", -kLargest, kLargest);
   }
-  if (call.soft_cap && !(*call.soft_cap >= 1 / kLargest && *call.soft_cap <= kLargest)) {
+  if (call.soft_cap && !within(*call.soft_cap, 1 / kLargest, kLargest)) {
     return core::refuse(of("soft_cap"), *call.soft_cap, "a number from {} to {}", 1 / kLargest, kLargest);
   }
   if (call.mask != Mask::causal && call.mask != Mask::none) {
@@ -116,7 +116,7 @@ Status check_shapes(const Attend& call, const StoredSide& k, const StoredSide& v
     return core::check_equal(refusal, found, {wanted, like.argument});
   };
   const Shape& q = call.q.shape;
-  const Status same = core::first_error(
+  Status same = core::first_error(
       {core::check_index(of("q", "shape.tokens"), q.tokens), core::check_index(of("q", "shape.heads"), q.heads),
        equal(of("q", "shape.dim"), q.dim, k.dim(), k.refuse("dense", "shape.dim")),
        equal(v.refuse("dense", "shape.heads"), v.heads(), k.heads(), k.refuse("dense", "shape.heads")),

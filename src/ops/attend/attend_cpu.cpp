@@ -363,7 +363,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
                                                          : element_at(call.bound[3], call.constants[2] - 1,
                                                                       p.sinks.offset + head * p.sinks.head);
       }
-      continue;
+      break;
     }
     float* const plain = queries + query_header(p.heads) + row * stride;
     const std::uint64_t from = p.from.offset + row / p.heads * p.from.token + row % p.heads * p.from.head;

@@ -36,7 +36,7 @@ ROTA_LANES_INLINE lanes::F32s exp2_of(lanes::F32s x) noexcept {
   power = power * rest + 9.6181291e-3F;
   power = power * rest + 5.5504109e-2F;
   power = power * rest + 2.4022651e-1F;
-  power = power * rest + 6.9314718e-1F;
+  power = power * rest + kLogOf2;
   power = power * rest + 1.0F;
   const auto exponent = lanes::same_bits<lanes::I32s>(shifted) << 23;
   return lanes::same_bits<lanes::F32s>(lanes::same_bits<lanes::I32s>(power) + exponent);

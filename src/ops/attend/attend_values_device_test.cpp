@@ -86,7 +86,8 @@ class AttendValues : public AttendOnDevice {
     if (on_cpu() && !kSanitized && options_under_test().threads < 2) return all_points();
     std::vector<Point> points = covering_points();
     const DeviceInfo& info = device.info();
-    if (info.name.find("llvmpipe") == std::string::npos || info.limits.subgroup_size == 8) return points;
+    const bool other_width = info.name.find("llvmpipe") != std::string::npos && info.limits.subgroup_size != 8;
+    if (!other_width && !kSanitized) return points;
     std::vector<Point> fewer;
     for (std::size_t i = 0; i < points.size(); i += 16) fewer.push_back(points[i]);
     return fewer;
