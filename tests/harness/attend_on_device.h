@@ -265,6 +265,25 @@ class AttendOnDevice : public OnSharedDevice {
     return {shape, asked.out, out.read(), asked.log_sum_exp ? sums.read() : std::vector<std::byte>{}};
   }
 
+  // By the op.
+  Answer merge_answers(const Answer& a, const Answer& b) {
+    const auto part = [&](const Answer& answer) {
+      const Shape row{answer.shape.tokens, answer.shape.heads, 1};
+      return AttentionPart{View::token_major(upload(answer.out), answer.dtype, answer.shape),
+                           View::token_major(upload(answer.log_sum_exp), DType::f32, row)};
+    };
+    const AttentionPart first = part(a);
+    MutView out = MutView::token_major(upload(a.out), a.dtype, a.shape);
+    MutView sums = MutView::token_major(upload(a.log_sum_exp), DType::f32, first.log_sum_exp.shape);
+    EXPECT_OK(run_on(device, [&](Encoder& encoder) {
+      merge(encoder, {.first = first, .second = part(b), .out = out, .log_sum_exp = sums});
+    }));
+    Answer merged = a;
+    out.buffer.read(merged.out).value();
+    sums.buffer.read(merged.log_sum_exp).value();
+    return merged;
+  }
+
   // ---- what comes of it
 
   static std::vector<QueryRow> all_rows(const Asked& asked) {

@@ -37,10 +37,15 @@ const AttendLanes& best_lanes() noexcept { return kLanesByIsa[static_cast<std::s
 const float* floats_of(const std::byte* at) noexcept { return reinterpret_cast<const float*>(at); }
 const std::uint32_t* words_of(const std::byte* at) noexcept { return reinterpret_cast<const std::uint32_t*>(at); }
 
-float half_at(const std::byte* at) noexcept {
+std::uint16_t half_at(const std::byte* at) noexcept {
   std::uint16_t half = 0;
   std::memcpy(&half, at, sizeof(half));
-  return f32_from_f16(half);
+  return half;
+}
+
+// Pages hold no infinity and no NaN, but whoever made the page may have erred.
+float finite(std::uint32_t half) noexcept {
+  return (half & 0x7c00U) != 0x7c00U ? f32_from_f16(static_cast<std::uint16_t>(half)) : 0.0F;
 }
 
 // The codec's rotation, its own inverse but for the signs, which come first for queries and last for outputs.
@@ -118,9 +123,9 @@ class SideRows {
         unpack(key + i);
         const std::uint8_t* const codes = codes_ + (key + i) % kTileTokens * shape_.dim;
         for (std::uint32_t d = 0; d < shape_.dim; ++d) row[d] = levels_[codes[d]];
-        const float scale = half_at(page_ + scales_offset(layout_) + 2 * ((key + i) % shape_.page));
-        factors_[i] = std::abs(scale);
-        with_mean_[i] = shape_.has_mean && !std::signbit(scale);
+        const std::uint32_t scale = half_at(page_ + scales_offset(layout_) + 2 * ((key + i) % shape_.page));
+        factors_[i] = finite(scale & ~kWithoutMean);
+        with_mean_[i] = shape_.has_mean && (scale & kWithoutMean) == 0;
       } else {
         const std::uint64_t at = element_of(key + i);
         to_f32_({memory_ + at * info(dtype_).bytes, strides_.dim}, {reinterpret_cast<std::byte*>(row), 1}, shape_.dim);
@@ -136,7 +141,7 @@ class SideRows {
 
   // The mean of the page that the last rows came from.
   void read_mean(float* mean) const noexcept {
-    for (std::uint32_t d = 0; d < shape_.dim; ++d) mean[d] = half_at(page_ + 2 * std::size_t{d});
+    for (std::uint32_t d = 0; d < shape_.dim; ++d) mean[d] = finite(half_at(page_ + 2 * std::size_t{d}));
     std::fill(mean + shape_.dim, mean + stride(), 0.0F);
   }
 

@@ -134,6 +134,35 @@ TEST_F(AttendLessons, EveryTextOfABatchAndEveryGroupReadsItsOwnHead) {
   }
 }
 
+// A key of zeros is sealed with the scale -0, which leaves the page's mean out.
+TEST_F(AttendLessons, KeysOfZerosAmongOthersWithAMean) {
+  std::normal_distribution<double> normal(4, 1);
+  const Draw draw = [&normal](std::mt19937_64& numbers, std::uint64_t position) {
+    return position % 3 == 1 ? 0 : normal(numbers);
+  };
+  expect_defined(Case{.k = turbo(4), .v = turbo(4), .lengths = {200}, .k_draw = draw, .v_draw = draw});
+}
+
+// Bytes that no seal() wrote.
+TEST_F(AttendLessons, InfiniteAndNaNScalesAndMeansCountAsZero) {
+  const Case what{.k = turbo(4), .v = turbo(4), .lengths = {200}};
+  const Stored stored = store_texts(what);
+  const Asked asked{.q = queries(what)};
+  const Answer sound = expect_defined(stored.kv, asked);
+  const auto spoil = [&](const KvSideView& side, std::uint64_t at, std::uint16_t half) {
+    Buffer sealed = side.sealed->buffer;
+    ASSERT_OK(sealed.write(std::as_bytes(std::span(&half, 1)), at));
+  };
+  for (const unsigned bits : {0x7c00U, 0xfc00U, 0x7e01U, 0xfe01U}) {
+    const auto half = static_cast<std::uint16_t>(bits);
+    spoil(stored.kv.k, scale_at(*stored.kv.k.sealed, stored.kv.k.sequences[0]->places[1], 0, 3 + half % 7), half);
+    spoil(stored.kv.v, scale_at(*stored.kv.v.sealed, stored.kv.v.sequences[0]->places[1], 0, 3 + half % 7), half);
+    const std::uint64_t mean = stored.kv.k.sequences[0]->places[0] * stored.kv.k.sealed->page_stride_bytes;
+    spoil(stored.kv.k, stored.kv.k.sealed->offset_bytes + mean + 2 * (half % 31), half);
+    EXPECT_FALSE(expect_defined(stored.kv, asked) == sound);
+  }
+}
+
 TEST_F(AttendLessons, QuantisationIsNotBypassed) {
   // In a cache: once pages are sealed, what lies in dense pages that nobody refers to is of no account.
   const Case what{.k = turbo(8), .v = turbo(8), .lengths = {400}};

@@ -101,6 +101,15 @@ vec4 outs[kOuts];
 
 vec4 halves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
 
+// Pages hold no infinity and no NaN, but whoever made the page may have erred.
+vec4 finite_halves(uvec2 words) {
+  const uvec2 low_exponents = words & 0x7c00u;
+  const uvec2 high_exponents = words & 0x7c000000u;
+  words &= mix(uvec2(0xffffffffu), uvec2(0xffff0000u), equal(low_exponents, uvec2(0x7c00u)));
+  words &= mix(uvec2(0xffffffffu), uvec2(0x0000ffffu), equal(high_exponents, uvec2(0x7c000000u)));
+  return halves(words);
+}
+
 void read_levels() {
   for (uint code = gl_LocalInvocationIndex; code < 64u; code += kLanes) {
     if (kKeysSealed && kKeyBits < kUniformBits && code < 1u << kKeyBits) {
@@ -310,7 +319,7 @@ void find_mean_products(uint first_key) {
       const uvec4 words = key_units[page + unit];
       [[unroll]] for (uint g = 0u; g < kVectors; g++) {
         const uint at = query_unit(min(g, vectors - 1u)) + 2u * unit;
-        const vec4 both = fma(queries[at], halves(words.xy), queries[at + 1u] * halves(words.zw));
+        const vec4 both = fma(queries[at], finite_halves(words.xy), queries[at + 1u] * finite_halves(words.zw));
         dots[g] += (both.x + both.y) + (both.z + both.w);
       }
     }
@@ -329,15 +338,21 @@ void find_mean_products(uint first_key) {
   [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = page_dots[g * pages + lane / page_lanes];
 }
 
-// Four of a page's scales.
-vec4 key_scales(uint page, uint token) {
+// Four of a page's scales, with their signs.
+uvec2 key_scales(uint page, uint token) {
   const uint word = page + scales_offset(key_layout()) / 4u + token / 2u;
-  return halves(uvec2(key_word(word), key_word(word + 1u)));
+  return uvec2(key_word(word), key_word(word + 1u));
 }
 
-vec4 value_scales(uint page, uint token) {
+uvec2 value_scales(uint page, uint token) {
   const uint word = page + scales_offset(value_layout()) / 4u + token / 2u;
-  return halves(uvec2(value_word(word), value_word(word + 1u)));
+  return uvec2(value_word(word), value_word(word + 1u));
+}
+
+// A sign may be that of zero, which compares as no other.
+vec4 scale_sizes(uvec2 scales) { return kLevelUnit * finite_halves(scales & 0x7fff7fffu); }
+bvec4 without_mean(uvec2 scales) {
+  return notEqual(uvec4(scales.x, scales.x >> 16, scales.y, scales.y >> 16) & kWithoutMean, uvec4(0u));
 }
 
 // Drivers' own overflows where x is large, and errs by last places of 1 where it is small, which a large cap multiplies.
@@ -372,7 +387,7 @@ bvec4 seen_keys(uint g, uint first_key) {
 
 void find_logits(uint first_key) {
   const uint lane = gl_LocalInvocationIndex;
-  vec4 scales = vec4(1.0);
+  uvec2 scales = uvec2(0u);
   [[unroll]] for (uint g = 0u; g < kVectors; g++) logits[g] = vec4(0.0);
   if (in_range(first_key, kQuadTokens)) {
     if (kKeysSealed) {
@@ -385,8 +400,8 @@ void find_logits(uint first_key) {
   if (kHasMean) find_mean_products(first_key);
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
     if (kKeysSealed) {
-      const vec4 means = kHasMean ? mix(vec4(dots[g]), vec4(0.0), lessThan(scales, vec4(0.0))) : vec4(0.0);
-      logits[g] = fma(logits[g], kLevelUnit * abs(scales), means);
+      const vec4 means = kHasMean ? mix(vec4(dots[g]), vec4(0.0), without_mean(scales)) : vec4(0.0);
+      logits[g] = fma(logits[g], scale_sizes(scales), means);
     }
     logits[g] = mix(vec4(kNoLogit), finished(logits[g], g, first_key), seen_keys(g, first_key));
     lane_numbers[g * kLaneRow + slot_of(lane)] =
@@ -407,7 +422,7 @@ void weigh(uint first_key) {
   const uint lane = gl_LocalInvocationIndex;
   vec4 scales = vec4(1.0);
   if (kValuesSealed && in_range(first_key, kQuadTokens)) {
-    scales = kLevelUnit * value_scales(value_page(first_key), first_key % p.v_page);
+    scales = scale_sizes(value_scales(value_page(first_key), first_key % p.v_page));
   }
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
     float top = tops[g];

@@ -90,7 +90,8 @@ inline std::vector<double> page_numbers(const PageFormat& format, std::span<cons
   const std::size_t dim = format.head_dim;
   const std::size_t mean_bytes = format.has_mean() ? (2 * dim + 63) / 64 * 64 : 0;
   const auto half = [&](std::size_t at, unsigned mask) {
-    return test::value_of(Unsealer::half_at(page, at) & mask, DType::f16);
+    const double value = test::value_of(Unsealer::half_at(page, at) & mask, DType::f16);
+    return std::isfinite(value) ? value : 0;
   };
   std::vector<double> mean(dim);
   std::vector<double> sign(dim);
