@@ -129,14 +129,14 @@ class AttendRecording {
     const auto bind = [&](const std::optional<View>& view, const std::optional<runtime::Bindable>& bound) {
       return view && bound ? runtime::bind(view->buffer, *bound) : words_;
     };
-    const QueryParams params{.from = runtime::strides_of(call_.q, plan_.q),
-                             .slopes = head_numbers(call_.alibi_slopes, plan_.alibi_slopes),
-                             .sinks = head_numbers(call_.sink_logits, plan_.sink_logits),
-                             .rotation = rotation_of(call_.kv.k),
-                             .tokens = static_cast<std::uint32_t>(call_.q.shape.tokens),
-                             .heads = heads_,
-                             .dim = k_dim_,
-                             .scale = static_cast<float>(static_cast<double>(call_.scale))};
+    const AttendQueryParams params{.from = runtime::strides_of(call_.q, plan_.q),
+                                   .slopes = head_numbers(call_.alibi_slopes, plan_.alibi_slopes),
+                                   .sinks = head_numbers(call_.sink_logits, plan_.sink_logits),
+                                   .rotation = rotation_of(call_.kv.k),
+                                   .tokens = static_cast<std::uint32_t>(call_.q.shape.tokens),
+                                   .heads = heads_,
+                                   .dim = k_dim_,
+                                   .scale = static_cast<float>(static_cast<double>(call_.scale))};
     const std::uint64_t rows = call_.q.shape.tokens * heads_ + 1;
     recorder_.dispatch({kQuery,
                         {static_cast<std::uint32_t>(call_.q.dtype), dtype_or_none(call_.alibi_slopes),
@@ -150,7 +150,7 @@ class AttendRecording {
   void record_part(const AttendPart& part) {
     const SourceOf k = source_of(call_.kv.k, plan_.k, part.k);
     const SourceOf v = source_of(call_.kv.v, plan_.v, part.v);
-    const PartParams params{
+    const AttendPartParams params{
         .k = k.strides,
         .v = v.strides,
         .order = part.order,
@@ -176,7 +176,7 @@ class AttendRecording {
 
   void record_merge(const AttendRound& round) {
     const bool with_sums = call_.log_sum_exp && plan_.log_sum_exp;
-    const MergeParams params{
+    const AttendMergeParams params{
         .to = runtime::strides_of(call_.out, plan_.out),
         .sums = with_sums ? runtime::strides_of(*call_.log_sum_exp, *plan_.log_sum_exp) : Strides{},
         .rotation = rotation_of(call_.kv.v),

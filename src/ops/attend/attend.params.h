@@ -56,7 +56,7 @@ constexpr uint kSealedFormat = 16u;
 ROTA_SHARED uint sealed_bits(uint format) { return format < kSealedFormat ? 0u : format - kSealedFormat; }
 ROTA_SHARED uint dense_type(uint format) { return format < kSealedFormat ? format : 0u; }
 
-// Flags of PartParams.
+// Flags of AttendPartParams.
 constexpr uint kCausal = 1u;
 constexpr uint kKeySinks = 2u;  // the dense keys are sinks
 constexpr uint kValueSinks = 4u;
@@ -87,7 +87,7 @@ struct HeadNumbers {
   Wide head;
 };
 
-struct QueryParams {
+struct AttendQueryParams {
   Strides from;
   HeadNumbers slopes;
   HeadNumbers sinks;
@@ -100,7 +100,7 @@ struct QueryParams {
 
 // Constants: format of keys, of values; dim of keys, of values; vectors; whether keys have a mean; whether dense keys,
 // values lie in whole units.
-struct PartParams {
+struct AttendPartParams {
   SlotStrides k;  // of a sealed side: offset, page and head in words
   SlotStrides v;
   uint order;  // word of the plan with this launch's first entry
@@ -115,7 +115,7 @@ struct PartParams {
   float soft_cap;
 };
 
-struct MergeParams {
+struct AttendMergeParams {
   Strides to;
   Strides sums;            // log_sum_exp
   RotationShape rotation;  // m is 0 where no value is sealed

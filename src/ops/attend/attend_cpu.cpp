@@ -199,7 +199,7 @@ struct KeyRange {
 class PartKernel {
  public:
   explicit PartKernel(const runtime::CpuCall& call) noexcept
-      : p_(call.params_as<PartParams>()),
+      : p_(call.params_as<AttendPartParams>()),
         plan_(words_of(call.bound[2])),
         queries_(floats_of(call.bound[3])),
         partials_(reinterpret_cast<float*>(call.bound[6])),
@@ -318,7 +318,7 @@ class PartKernel {
     }
   }
 
-  const PartParams& p_;
+  const AttendPartParams& p_;
   const std::uint32_t* const plan_;
   const float* const queries_;
   float* const partials_;
@@ -351,7 +351,7 @@ float element_at(const std::byte* memory, std::uint32_t dtype, std::uint64_t ind
 
 // A row is one query vector; the last row is the heads' numbers.
 void attend_query_cpu(const runtime::CpuCall& call) noexcept {
-  const auto& p = call.params_as<QueryParams>();
+  const auto& p = call.params_as<AttendQueryParams>();
   auto* const queries = reinterpret_cast<float*>(call.bound[4]);
   const std::uint32_t* const table = words_of(call.bound[1]);
   const auto dtype = static_cast<DType>(call.constants[0]);
@@ -390,7 +390,7 @@ void attend_part_cpu(const runtime::CpuCall& call) noexcept {
 
 // A row is one vector of one chunk and one kv head.
 void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
-  const auto& p = call.params_as<MergeParams>();
+  const auto& p = call.params_as<AttendMergeParams>();
   const std::uint32_t* const plan = words_of(call.bound[0]);
   const float* const partials = floats_of(call.bound[1]);
   const float* const sink_logits = floats_of(call.bound[2]) + std::size_t{p.kv_heads} * p.group;

@@ -12,7 +12,7 @@ layout(constant_id = 3) const bool kToWords = true;
 
 layout(local_size_x = kAttendGroupSize) in;
 
-layout(push_constant) uniform Push { MergeParams p; };
+layout(push_constant) uniform Push { AttendMergeParams p; };
 layout(set = 0, binding = 0) readonly buffer Plan { uint plan[]; };
 layout(set = 0, binding = 1) readonly buffer Partials { float partials[]; };
 layout(set = 0, binding = 2) readonly buffer Queries { float queries[]; };

@@ -20,7 +20,7 @@ layout(constant_id = 7) const bool kValueUnits = true;
 
 layout(local_size_x = kAttendGroupSize) in;
 
-layout(push_constant) uniform Push { PartParams p; };
+layout(push_constant) uniform Push { AttendPartParams p; };
 layout(set = 0, binding = 0) readonly buffer Keys { uvec4 key_units[]; };
 layout(set = 0, binding = 1) readonly buffer Values { uvec4 value_units[]; };
 layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };

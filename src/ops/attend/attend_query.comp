@@ -10,7 +10,7 @@ layout(constant_id = 2) const uint kSinks = 0u;
 
 layout(local_size_x = kAttendGroupSize) in;
 
-layout(push_constant) uniform Push { QueryParams p; };
+layout(push_constant) uniform Push { AttendQueryParams p; };
 layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
 layout(set = 0, binding = 1) readonly buffer Table { uint table[]; };
 layout(set = 0, binding = 2) readonly buffer Slopes { uint slope_words[]; };
