@@ -1,4 +1,4 @@
-// A prompt of 3,000 tokens in chunks, 500 steps of one token, then two branches of the same text, in a cache of two
+// A prompt of 1,500 tokens in chunks, 100 steps of one token, then two branches of the same text, in a cache of two
 // layers at 4 bits: layer 0 sees 1,024 tokens, layer 1 all. The last results are compared with attention in f64.
 
 #include <rota/rota.h>
@@ -38,21 +38,23 @@ std::vector<std::vector<float>> run(rota::Device& device, rota::KvCache& cache,
   return last;
 }
 
-int main() {
+int main(int argc, char** argv) {
   const rota::KvGroup wide{.layers = {1}, .kv_heads = 2, .head_dim = 64, .k = rota::turbo(4), .v = rota::turbo(4)};
   rota::KvGroup local = wide;
   local.layers = {0};
   local.window = 1024;
-  auto device = rota::Device::open_best().value();
+  auto device = (argc > 1 ? rota::Device::open({.device = argv[1]}) : rota::Device::open_best()).value();
   auto cache = rota::KvCache::create(device, {.groups = {local, wide}, .max_tokens = 8192, .max_sequences = 2}).value();
   const auto text = cache.open_sequence().value();
-  for (int i = 0; i < 6; ++i) run(device, cache, {{text, 500}});
-  for (int i = 0; i < 500; ++i) run(device, cache, {{text, 1}});
+  for (int i = 0; i < 3; ++i) run(device, cache, {{text, 500}});
+  for (int i = 0; i < 100; ++i) run(device, cache, {{text, 1}});
   auto encoder = device.encoder();
   const auto branch = cache.fork(encoder, text).value();  // shares every page that is full
   std::move(encoder).submit().value().wait().value();
   const auto last = run(device, cache, {{text, 100}, {branch, 100}});
+  const double in_window = toy::relative_error(last[0], toy::attention(1699, 1024));
+  const double over_all = toy::relative_error(last[1], toy::attention(1699, 1700));
   std::cout << "on " << device.info().id << ": " << cache.counters().tokens << " tokens, " << cache.counters().seals
-            << " pages sealed; attention is off by " << toy::relative_error(last[0], toy::attention(3599, 1024))
-            << " within the window, by " << toy::relative_error(last[1], toy::attention(3599, 3600)) << " over all\n";
+            << " pages sealed; attention is off by " << in_window << " in the window, by " << over_all << " over all\n";
+  return in_window < 0.03 && over_all < 0.03 ? 0 : 1;  // what 4 bits cost these numbers
 }
