@@ -294,6 +294,22 @@ TEST_F(Runtime, ABufferOfAnotherDeviceIsRefused) {
                {"pairs[0].from is in a buffer of another device"});
 }
 
+TEST_F(Runtime, CallsOfOneEncoderShareTheirScratch) {
+  Encoder encoder = device.encoder();
+  runtime::record(encoder, [](runtime::Recorder& recorder) -> Status {
+    const auto first = recorder.scratch({1000, 1}).value();
+    EXPECT_EQ(first[0].memory, first[1].memory);
+    EXPECT_GE(first[0].bytes.size(), 1000U);
+    EXPECT_GE(first[1].bytes.begin, first[0].bytes.end);
+    EXPECT_EQ(recorder.scratch({500}).value()[0].memory, first[0].memory);
+    const auto larger = recorder.scratch({first[0].memory->size_bytes() + 1}).value();
+    EXPECT_NE(larger[0].memory, first[0].memory);
+    EXPECT_EQ(recorder.scratch({1000}).value()[0].memory, larger[0].memory);
+    return {};
+  });
+  EXPECT_OK(std::move(encoder).submit());
+}
+
 TEST_F(Runtime, TheSelfTestPasses) {
   Device reference = Device::open({.device = "cpu", .threads = 1}).value();
   const auto results = self_test(device, reference).value();

@@ -18,11 +18,21 @@ Result<Binding> Recorder::upload(std::span<const std::byte> bytes) {
   return Binding{upload_block_, {begin, begin + size}, {begin, begin + size}, Access::read};
 }
 
-Result<Binding> Recorder::scratch(std::uint64_t bytes) {
-  const std::uint64_t size = core::round_up(bytes, kBindingAlignment);
-  auto block = device_->scratch().take(device_->backend(), size);
-  if (!block) return block.error();
-  return Binding{std::move(block).value(), {0, size}, {0, size}, Access::write};
+Result<std::vector<Binding>> Recorder::scratch(std::initializer_list<std::uint64_t> sizes) {
+  std::vector<Binding> parts;
+  std::uint64_t used = 0;
+  for (const std::uint64_t bytes : sizes) {
+    const core::ByteRange range{used, used + core::round_up(bytes, kBindingAlignment)};
+    parts.push_back({nullptr, range, range, Access::write});
+    used = range.end;
+  }
+  if (!scratch_block_ || scratch_block_->size_bytes() < used) {
+    auto block = device_->scratch().take(device_->backend(), used);
+    if (!block) return block.error();
+    scratch_block_ = std::move(block).value();
+  }
+  for (Binding& part : parts) part.memory = scratch_block_;
+  return parts;
 }
 
 void Recorder::append(const Launch& launch, std::span<const std::byte> params,

@@ -53,8 +53,9 @@ class Recorder {
   // A copy of `bytes` that the commands recorded here may read.
   Result<Binding> upload(std::span<const std::byte> bytes);
 
-  // Memory for the commands of one call, which hand each other what is of no use to anyone else.
-  Result<Binding> scratch(std::uint64_t bytes);
+  // Memory for the commands of one call, which hand each other what is of no use to anyone else. The next call of this
+  // encoder gets the same: they run one after the other, and many layers take no more than one.
+  Result<std::vector<Binding>> scratch(std::initializer_list<std::uint64_t> sizes);
 
   template <class Params>
   void dispatch(const Launch& launch, const Params& params, std::initializer_list<Binding> bindings) {
@@ -80,6 +81,7 @@ class Recorder {
   std::optional<Error> error_;
   std::shared_ptr<Memory> upload_block_;
   std::uint64_t upload_used_ = 0;
+  std::shared_ptr<Memory> scratch_block_;
   std::vector<std::shared_ptr<Watcher>> watchers_;
 };
 

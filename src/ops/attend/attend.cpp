@@ -103,12 +103,10 @@ class AttendRecording {
     auto v_table = upload_table(call_.kv.v);
     if (!v_table) return v_table.error();
     v_table_ = *std::move(v_table);
-    auto queries = recorder_.scratch(plan_.query_bytes);
-    if (!queries) return queries.error();
-    queries_ = *std::move(queries);
-    auto partials = recorder_.scratch(std::max<std::uint64_t>(plan_.partial_bytes, 1));
-    if (!partials) return partials.error();
-    partials_ = *std::move(partials);
+    auto scratch = recorder_.scratch({plan_.query_bytes, std::max<std::uint64_t>(plan_.partial_bytes, 1)});
+    if (!scratch) return scratch.error();
+    queries_ = (*scratch)[0];
+    partials_ = (*scratch)[1];
 
     record_query();
     for (const AttendRound& round : plan_.rounds) {
