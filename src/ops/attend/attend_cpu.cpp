@@ -37,17 +37,6 @@ const AttendLanes& best_lanes() noexcept { return kLanesByIsa[static_cast<std::s
 const float* floats_of(const std::byte* at) noexcept { return reinterpret_cast<const float*>(at); }
 const std::uint32_t* words_of(const std::byte* at) noexcept { return reinterpret_cast<const std::uint32_t*>(at); }
 
-std::uint16_t half_at(const std::byte* at) noexcept {
-  std::uint16_t half = 0;
-  std::memcpy(&half, at, sizeof(half));
-  return half;
-}
-
-// Pages hold no infinity and no NaN, but whoever made the page may have erred.
-float finite(std::uint32_t half) noexcept {
-  return (half & 0x7c00U) != 0x7c00U ? f32_from_f16(static_cast<std::uint16_t>(half)) : 0.0F;
-}
-
 // The codec's rotation, its own inverse but for the signs, which come first for queries and last for outputs.
 void rotate(float* values, RotationShape shape, const std::uint32_t* table) noexcept {
   const std::uint64_t size = std::uint64_t{1} << shape.k;
@@ -123,8 +112,8 @@ class SideRows {
         unpack(key + i);
         const std::uint8_t* const codes = codes_ + (key + i) % kTileTokens * shape_.dim;
         for (std::uint32_t d = 0; d < shape_.dim; ++d) row[d] = levels_[codes[d]];
-        const std::uint32_t scale = half_at(page_ + scales_offset(layout_) + 2 * ((key + i) % shape_.page));
-        factors_[i] = finite(scale & ~kWithoutMean);
+        const std::uint32_t scale = codec::load_half(page_ + scales_offset(layout_) + 2 * ((key + i) % shape_.page));
+        factors_[i] = codec::finite_half(scale & ~kWithoutMean);
         with_mean_[i] = shape_.has_mean && (scale & kWithoutMean) == 0;
       } else {
         const std::uint64_t at = element_of(key + i);
@@ -141,7 +130,8 @@ class SideRows {
 
   // The mean of the page that the last rows came from.
   void read_mean(float* mean) const noexcept {
-    for (std::uint32_t d = 0; d < shape_.dim; ++d) mean[d] = finite(half_at(page_ + 2 * std::size_t{d}));
+    for (std::uint32_t d = 0; d < shape_.dim; ++d)
+      mean[d] = codec::finite_half(codec::load_half(page_ + 2 * std::size_t{d}));
     std::fill(mean + shape_.dim, mean + stride(), 0.0F);
   }
 

@@ -7,6 +7,7 @@
 // No subgroup operation, and every sum in a fixed order: the subgroups of a device change no bit.
 
 #include "codec/dense/dense.glsl"
+#include "codec/turbo/levels.glsl"
 #include "ops/attend/attend.params.h"
 
 layout(constant_id = 0) const uint kKeyFormat = kSealedFormat + 4u;
@@ -113,14 +114,10 @@ vec4 finite_halves(uvec2 words) {
 void read_levels() {
   for (uint code = gl_LocalInvocationIndex; code < 64u; code += kLanes) {
     if (kKeysSealed && kKeyBits < kUniformBits && code < 1u << kKeyBits) {
-      const uint middle = 1u << (kKeyBits - 1u);
-      key_levels[code] = code >= middle ? float(key_table[kMagnitudes + code - middle])
-                                        : -float(key_table[kMagnitudes + middle - 1u - code]);
+      key_levels[code] = float(LEVEL_IN(key_table, kKeyBits, code));
     }
     if (kValuesSealed && kValueBits < kUniformBits && code < 1u << kValueBits) {
-      const uint middle = 1u << (kValueBits - 1u);
-      value_levels[code] = code >= middle ? float(value_table[kMagnitudes + code - middle])
-                                          : -float(value_table[kMagnitudes + middle - 1u - code]);
+      value_levels[code] = float(LEVEL_IN(value_table, kValueBits, code));
     }
   }
 }

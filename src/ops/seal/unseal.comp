@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 
 #include "codec/dense/dense.glsl"
+#include "codec/turbo/levels.glsl"
 #include "ops/seal/seal.params.h"
 
 layout(constant_id = 0) const uint kDense = kF16;
@@ -41,9 +42,8 @@ int level_at(Head head, uint token, uint dim) {
     const uint word = sealed_words[head.sealed + place.byte / 4u];
     code |= bitfieldExtract(word, int(place.byte % 4u * 8u + place.low_bit), int(part.bits)) << part.first_bit;
   }
-  const uint middle = 1u << (p.layout_.bits - 1u);
-  if (p.layout_.bits == kUniformBits) return int(code) - int(middle);
-  return code >= middle ? int(table[kMagnitudes + code - middle]) : -int(table[kMagnitudes + middle - 1u - code]);
+  if (p.layout_.bits == kUniformBits) return int(code) - (1 << (kUniformBits - 1u));
+  return LEVEL_IN(table, p.layout_.bits, code);
 }
 
 uint value_at(Head head, uint dim, float factor, bool has_mean) {

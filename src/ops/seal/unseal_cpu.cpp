@@ -39,12 +39,6 @@ namespace {
 
 constexpr std::array<UnsealToken, core::kIsas.size()> kUnsealTokenByIsa{ROTA_BY_ISA(unseal_token)};
 
-std::uint32_t load_half(const std::byte* at) noexcept {
-  std::uint16_t half = 0;
-  std::memcpy(&half, at, sizeof(half));
-  return half;
-}
-
 class PageUnsealer {
  public:
   PageUnsealer(const PageUnsealer&) = delete;
@@ -69,15 +63,15 @@ class PageUnsealer {
     const std::uint64_t first = places_.dense_element(row);
     const PageLayout& layout = p_.layout_;
     for (std::uint32_t i = 0; layout.has_mean != 0 && i < layout.dim; ++i) {
-      mean_[i] = finite_half(load_half(page + 2 * std::size_t{i}));
+      mean_[i] = codec::finite_half(codec::load_half(page + 2 * std::size_t{i}));
     }
     for (std::uint32_t token = 0; token < entry[kTokens]; ++token) {
       const std::uint32_t t = token % kTileTokens;
       if (t == 0) codec::unpack_tile(layout, token / kTileTokens, page, scratch_.codes);
       const std::uint8_t* const codes = scratch_.codes + std::size_t{t} * layout.dim;
       for (std::uint32_t i = 0; i < layout.dim; ++i) scratch_.mixed[i] = levels_[codes[i]];
-      const std::uint32_t scale = load_half(page + scales_offset(layout) + 2 * std::size_t{token});
-      const float factor = finite_half(scale & ~kWithoutMean) * p_.unit;
+      const std::uint32_t scale = codec::load_half(page + scales_offset(layout) + 2 * std::size_t{token});
+      const float factor = codec::finite_half(scale & ~kWithoutMean) * p_.unit;
       unseal_token_(call_, factor, (scale & kWithoutMean) == 0 ? mean_ : kNoMean, scratch_);
       std::byte* const to = dense_ + (first + token * p_.dense.slot) * info(dtype_).bytes;
       from_f32_({reinterpret_cast<const std::byte*>(scratch_.values)}, {to, p_.dense.dim}, layout.dim);
@@ -85,11 +79,6 @@ class PageUnsealer {
   }
 
  private:
-  // Pages hold no infinity and no NaN, but whoever made the page may have erred.
-  static float finite_half(std::uint32_t half) noexcept {
-    return (half & 0x7fffU) < 0x7c00U ? f32_from_f16(static_cast<std::uint16_t>(half)) : 0.0F;
-  }
-
   const SealParams p_;
   const DType dtype_;
   const std::uint32_t* const sealed_;
