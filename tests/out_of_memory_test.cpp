@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/error.h"
 #include "ops/store/store_reference.h"
+#include "runtime/selftest.h"
 
 // The host's memory runs out at every single allocation of a whole use of the CPU device, in turn.
 // GPU drivers are left out: what they do without memory is theirs.
@@ -45,8 +47,24 @@ void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(m
 namespace rota::test {
 namespace {
 
+// Runs out of memory at each allocation of `use` in turn, until it has enough.
+template <class Use>
+void expect_out_of_memory_at_every_allocation(const Use& use, long at_least) {
+  long failures = 0;
+  for (long limit = 0;; ++limit) {
+    ASSERT_LT(limit, 100'000) << "no end of allocations";
+    allocations_left = limit;
+    const Status status = use();
+    allocations_left = -1;
+    if (status.ok()) break;
+    EXPECT_EQ(status.error().code, Errc::out_of_memory) << "at allocation " << limit << ": " << status.error().message;
+    ++failures;
+  }
+  EXPECT_GT(failures, at_least) << "the limit was never met";
+}
+
 // Runs steps until one fails; fails itself if one throws.
-Status use_everything() {
+Status open_and_store() {
   auto device = Device::open({.device = "cpu", .threads = 2});
   if (!device) return device.error();
   auto source = device->allocate(64);
@@ -62,29 +80,22 @@ Status use_everything() {
   Encoder encoder = device->encoder();
   store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
   auto fence = std::move(encoder).submit();
-  if (!fence) return fence.error();
-  if (Status status = fence->wait(); !status) return status;
-  auto tested = self_test(*device, *device);
-  if (!tested) return tested.error();
-  for (const SelfTestResult& result : *tested) {
-    if (!result.status) return result.status;
-  }
-  return {};
+  return fence ? fence->wait() : Status(fence.error());
 }
 
 TEST(OutOfMemory, ComesBackAsAnErrorAtEveryAllocation) {
   if (const auto warm_up = Device::open({.device = "cpu"}); !warm_up) FAIL() << warm_up.error().message;
-  long failures = 0;
-  for (long limit = 0;; ++limit) {
-    ASSERT_LT(limit, 100'000) << "no end of allocations";
-    allocations_left = limit;
-    const Status status = use_everything();
-    allocations_left = -1;
-    if (status.ok()) break;
-    EXPECT_EQ(status.error().code, Errc::out_of_memory) << "at allocation " << limit << ": " << status.error().message;
-    ++failures;
+  expect_out_of_memory_at_every_allocation(open_and_store, 20);
+}
+
+// Each op alone: a run costs what the op does before memory ends, once per allocation.
+TEST(OutOfMemory, ComesBackFromEveryOp) {
+  for (const runtime::SelfTest& test : runtime::self_tests()) {
+    SCOPED_TRACE(test.op);
+    Device device = Device::open({.device = "cpu", .threads = 1}).value();
+    expect_out_of_memory_at_every_allocation([&] { return core::guarded([&] { return test.run(device, device); }); },
+                                             20);
   }
-  EXPECT_GT(failures, 20) << "the limit was never met";
 }
 
 // A cache of one layer with a text of 200 tokens.
