@@ -68,7 +68,7 @@ function(rota_write_selftest_table path)
   foreach(file IN LISTS ARGN)
     get_filename_component(test ${file} NAME_WE)
     string(REGEX REPLACE "_selftest$" "" op ${test})
-    string(APPEND declarations "Status ${test}(Device& subject, Device& reference);\n")
+    string(APPEND declarations "void ${test}(runtime::SelfTestRun& run);\n")
     string(APPEND rows "      SelfTest{\"${op}\", ops::${test}},\n")
   endforeach()
   file(

@@ -41,8 +41,7 @@ TEST(Tool, WithoutACommandIsWrongUsage) {
 TEST(Tool, HelpNamesCommandsAndExitCodes) {
   const Output help = run("--help");
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* text :
-       {"devices", "distort", "doctor", "Exit codes: 0 fine, 1 a check failed, 2 wrong usage, 3 no such device"}) {
+  for (const char* text : {"devices", "distort", "doctor", "Exit codes:"}) {
     EXPECT_TRUE(contains(help, text)) << help.text;
   }
   EXPECT_TRUE(contains(run("doctor --help"), "--selftest"));
@@ -53,23 +52,23 @@ TEST(Tool, DevicesListsTheCpuFirst) {
   const Output text = run("devices");
   EXPECT_EQ(text.exit_code, 0);
   EXPECT_EQ(text.text.rfind("cpu ", 0), 0U) << text.text;
-  const auto json = nlohmann::json::parse(run("devices --json").text);
+  const auto json = nlohmann::json::parse(run("devices -o json").text).at("rows");
   EXPECT_EQ(json.at(0).at("id"), "cpu");
   EXPECT_GE(json.at(0).at("threads"), 1);
   EXPECT_GT(json.at(0).at("memory_bytes"), 0);
 }
 
 TEST(Tool, DoctorRunsTheSelfTestOfEveryDevice) {
-  const Output output = run("doctor --selftest --json");
+  const Output output = run("doctor --selftest -o json");
   EXPECT_EQ(output.exit_code, 0) << output.text;
   const auto json = nlohmann::json::parse(output.text);
   EXPECT_TRUE(json.at("healthy"));
   std::size_t tests = 0;
-  for (const auto& finding : json.at("findings")) {
+  for (const auto& finding : json.at("rows")) {
     EXPECT_EQ(finding.at("verdict"), "works") << finding;
-    tests += finding.at("subject").get<std::string>().ends_with(" store") ? 1U : 0U;
+    tests += finding.value("op", "") == "store" ? 1U : 0U;
   }
-  EXPECT_GE(tests, 2U) << "the CPU and a Vulkan device";
+  EXPECT_GE(tests, 18U) << "nine pairs of types on the CPU and on a Vulkan device";
 }
 
 TEST(Tool, DoctorOfAMissingDeviceSaysSo) {
@@ -80,12 +79,12 @@ TEST(Tool, DoctorOfAMissingDeviceSaysSo) {
 
 TEST(Tool, DoctorWithoutAVulkanDriverSaysWhatToInstall) {
   setenv("VK_ICD_FILENAMES", "/nonexistent.json", 1);
-  const Output without = run("doctor --json");
+  const Output without = run("doctor -o json");
   unsetenv("VK_ICD_FILENAMES");
   EXPECT_EQ(without.exit_code, 0);
   const auto json = nlohmann::json::parse(without.text);
-  const auto& finding = json.at("findings").back();
-  EXPECT_EQ(finding.at("subject"), "vulkan");
+  const auto& finding = json.at("rows").back();
+  EXPECT_EQ(finding.at("device"), "vulkan");
   EXPECT_EQ(finding.at("verdict"), "missing");
   EXPECT_NE(finding.at("advice").get<std::string>().find("mesa-vulkan-drivers"), std::string::npos);
 }

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -18,6 +20,23 @@ namespace rota {
 
 // How keys or values are kept: as they are, or in sealed pages.
 using KvCodec = std::variant<DType, Turbo>;
+
+struct NamedCodec {
+  std::string_view name;
+  KvCodec codec;
+};
+
+// The only list of codecs, with the names that commands and files use.
+inline constexpr std::array kCodecs{
+    NamedCodec{"f32", DType::f32},  NamedCodec{"f16", DType::f16},  NamedCodec{"bf16", DType::bf16},
+    NamedCodec{"turbo2", turbo(2)}, NamedCodec{"turbo3", turbo(3)}, NamedCodec{"turbo4", turbo(4)},
+    NamedCodec{"turbo5", turbo(5)}, NamedCodec{"turbo6", turbo(6)}, NamedCodec{"turbo8", turbo(8)},
+};
+
+// Of a Turbo the name tells only the bits. "?" for what is no codec.
+ROTA_API std::string_view name(const KvCodec& codec) noexcept;
+
+ROTA_API Result<KvCodec> codec_named(std::string_view name);
 
 inline std::vector<std::uint32_t> first_layers(std::uint32_t count) {
   std::vector<std::uint32_t> layers(count);

@@ -4,8 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <variant>
 #include <vector>
 
+#include "core/text.h"
+#include "rota/kv_spec.h"
 #include "rota/ops.h"
 #include "runtime/selftest.h"
 
@@ -17,11 +21,18 @@ inline constexpr std::uint64_t kSelfTestHeads = 2;
 
 inline std::vector<PageFormat> self_test_formats() {
   std::vector<PageFormat> formats;
-  for (const std::uint32_t bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
-    formats.push_back({.codec = turbo(bits), .side = KvSide::keys, .head_dim = 48, .tokens = 64});
-    formats.push_back({.codec = turbo(bits), .side = KvSide::values, .head_dim = 128, .tokens = 64});
+  for (const NamedCodec& known : kCodecs) {
+    const auto* const codec = std::get_if<Turbo>(&known.codec);
+    if (codec == nullptr) continue;
+    formats.push_back({.codec = *codec, .side = KvSide::keys, .head_dim = 48, .tokens = 64});
+    formats.push_back({.codec = *codec, .side = KvSide::values, .head_dim = 128, .tokens = 64});
   }
   return formats;
+}
+
+inline std::string self_test_name(const PageFormat& format) {
+  return core::text("{} {} of {} dims", name(KvCodec(format.codec)), format.side == KvSide::keys ? "keys" : "values",
+                    std::uint32_t{format.head_dim});
 }
 
 // Sums of random numbers: nearly normal, with a mean that differs from dim to dim.

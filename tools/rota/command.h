@@ -1,6 +1,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <exception>
+#include <string>
+#include <utility>
 
 namespace rota::tool {
 
@@ -10,11 +13,35 @@ enum class Exit : int {
   failed_check = 1,
   usage = 2,
   no_such_device = 3,
+  refused_fallback = 4,
 };
 
-// Each adds one subcommand to the parser; it stores its exit code in `exit` when it runs.
-void add_devices(CLI::App& app, Exit& exit);
-void add_distort(CLI::App& app, Exit& exit);
-void add_doctor(CLI::App& app, Exit& exit);
+// Ends a command: what went wrong, where and why, and the next command to try.
+class Failure : public std::exception {
+ public:
+  Failure(Exit exit, std::string what, std::string next = {})
+      : exit_(exit), what_(std::move(what)), next_(std::move(next)) {}
+
+  const char* what() const noexcept override { return what_.c_str(); }
+  Exit exit() const noexcept { return exit_; }
+  const std::string& next() const noexcept { return next_; }
+
+ private:
+  Exit exit_;
+  std::string what_, next_;
+};
+
+// One use of the tool.
+struct Invocation {
+  std::string command{};  // as a shell would take it again
+  Exit exit = Exit::ok;   // commands set it when they run
+};
+
+// Each adds one command to the parser.
+void add_completions(CLI::App& app, Invocation& invocation);
+void add_devices(CLI::App& app, Invocation& invocation);
+void add_distort(CLI::App& app, Invocation& invocation);
+void add_doctor(CLI::App& app, Invocation& invocation);
+void add_manual(CLI::App& app, Invocation& invocation);
 
 }  // namespace rota::tool

@@ -3,36 +3,38 @@
 #include <memory>
 
 #include "command.h"
-#include "report.h"
+#include "show.h"
+#include "table.h"
 
 namespace rota::tool {
 namespace {
 
-Exit run(bool as_json) {
-  const auto reports = list_backends().value();
-  nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const BackendReport& report : reports) {
-    for (const DeviceInfo& device : report.devices) {
-      if (as_json) {
-        json.push_back(device_json(device));
-      } else {
-        fmt::print("{}", device_text(device));
-      }
+void run(Output output) {
+  Report report{.head = Json::object(),
+                .table = {{{"id", "device"},
+                           {"name", "name"},
+                           {"kind", "kind"},
+                           {"driver", "driver"},
+                           {"memory_bytes", "memory", "bytes"}}}};
+  for (const BackendReport& backend : list_backends().value()) {
+    for (const DeviceInfo& device : backend.devices) {
+      report.table.rows.push_back(device_json(device));
+      if (output == Output::text) fmt::print("{}", device_text(device));
     }
     // What is missing goes where a pipe does not lose it and a parser does not trip over it.
-    if (!report.status) fmt::print(stderr, "{} has no devices: {}\n", report.name, report.status.error().message);
+    if (!backend.status) fmt::print(stderr, "{} has no devices: {}\n", backend.name, backend.status.error().message);
   }
-  if (as_json) fmt::print("{}\n", json.dump(2));
-  return Exit::ok;
+  if (output != Output::text) print(report, output);
 }
 
 }  // namespace
 
-void add_devices(CLI::App& app, Exit& exit) {
+void add_devices(CLI::App& app, Invocation&) {
   CLI::App* const command = app.add_subcommand("devices", "List the devices that rota can use here");
-  const auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "Print JSON");
-  command->callback([&exit, as_json] { exit = run(*as_json); });
+  const auto output = std::make_shared<Output>(Output::text);
+  add_output_option(*command, *output);
+  command->footer("Examples:\n  rota devices\n  rota devices -o json");
+  command->callback([output] { run(*output); });
 }
 
 }  // namespace rota::tool

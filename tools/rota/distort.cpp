@@ -15,11 +15,12 @@
 
 #include "command.h"
 #include "npy.h"
-#include "report.h"
+#include "options.h"
 #include "rota/codec.h"
 #include "rota/device.h"
 #include "rota/dtype.h"
 #include "rota/ops.h"
+#include "show.h"
 
 // What sealed pages do to attention on recorded queries, keys and values. What is reported are quotients of sums over
 // all queries, query heads and captures, in f64.
@@ -498,12 +499,6 @@ std::string command_text(const Options& options, double scale) {
                      options.device, options.page, options.tail, options.sinks, scale);
 }
 
-// Control characters of a file or its name would end the line, or move a terminal's cursor.
-std::string one_line(std::string text) {
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
-  return text;
-}
-
 void print_markdown(const nlohmann::ordered_json& report) {
   const auto number = [](const nlohmann::ordered_json& row, const char* key) { return row.at(key).get<double>(); };
   fmt::print("`{}`: {} captures, {} tokens, dim {}, device {} ({})\n\n",
@@ -575,38 +570,23 @@ void measure_and_print(const Options& options) {
   }
 }
 
-Exit run(const Options& options) {
-  try {
-    measure_and_print(options);
-    return Exit::ok;
-  } catch (const BadResult& bad) {
-    fmt::print(stderr, "rota distort: {}\n", one_line(bad.what()));
-    return bad.error().code == Errc::no_device ? Exit::no_such_device : Exit::failed_check;
-  }
-}
-
-// CLI11 takes -1 for the largest number.
-std::string whole_number(const std::string& text) {
-  return text.find_first_not_of("0123456789") == std::string::npos ? "" : "must be a whole number";
-}
-
 }  // namespace
 
-void add_distort(CLI::App& app, Exit& exit) {
+void add_distort(CLI::App& app, Invocation&) {
   CLI::App* const command =
       app.add_subcommand("distort", "Say what sealed pages do to attention on recorded queries, keys and values");
   const auto options = std::make_shared<Options>();
   command->add_option("CAPTURES", options->captures, "Folder of NAME_q.npy, NAME_k.npy and NAME_v.npy, f16")
       ->required();
-  command->add_option("-o,--output", options->output, "md or json")->check(CLI::IsMember({"md", "json"}));
-  command->add_option("--device", options->device, "Where pages are sealed, e.g. vulkan:0");
+  take_one_of(command->add_option("-o,--output", options->output, "How to print it"), {"md", "json"});
+  add_device(*command, options->device, "Where pages are sealed, e.g. vulkan:0");
   command->add_option("--page", options->page, "Tokens of a page: 64 or 128")->check(CLI::IsMember({64, 128}));
   command->add_option("--tail", options->tail, "Newest tokens, which stay as they are")->check(whole_number);
   command->add_option("--sinks", options->sinks, "First tokens, which stay as they are")->check(whole_number);
   command->add_option("--scale", options->scale, "Factor of logits; else of index.json, else 1 / sqrt(dim)");
-  command->callback([&exit, options] {
+  command->callback([options] {
     if (options->scale && !is_scale(*options->scale)) throw CLI::ValidationError("--scale", "must be positive");
-    exit = run(*options);
+    measure_and_print(*options);
   });
 }
 

@@ -1,116 +1,164 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "command.h"
-#include "report.h"
+#include "kernels.h"
+#include "options.h"
 #include "rota/selftest.h"
 #include "rota/version.h"
+#include "show.h"
+#include "table.h"
 
 namespace rota::tool {
 namespace {
 
 struct Options {
   bool self_test = false;
-  bool as_json = false;
+  bool kernels = false;
   std::string device{};  // empty: all
+  Output output = Output::text;
 };
 
-struct Finding {
-  enum class Verdict { works, missing, broken };
-  std::string subject;
-  Verdict verdict;
-  std::string detail;
-  std::string advice = {};
-};
-
-std::string_view name(Finding::Verdict verdict) {
-  switch (verdict) {
-    case Finding::Verdict::works: return "works";
-    case Finding::Verdict::missing: return "missing";
-    case Finding::Verdict::broken: return "broken";
-  }
-  return "?";
+Json finding(std::string_view device, std::string_view verdict, const std::string& detail) {
+  return {{"device", device}, {"verdict", verdict}, {"detail", detail}};
 }
 
-void add_self_tests(const DeviceInfo& info, Device& subject, std::vector<Finding>& findings) {
+// A row per case: JSON shows them all, text one line per op.
+void add_self_tests(Device& subject, std::vector<Json>& rows) {
   Device reference = Device::open({.device = "cpu", .threads = 1}).value();
   for (const SelfTestResult& test : self_test(subject, reference).value()) {
-    findings.push_back({fmt::format("{} {}", info.id, test.op),
-                        test.status ? Finding::Verdict::works : Finding::Verdict::broken,
-                        test.status ? "gives the defined result" : test.status.error().message});
+    Json row =
+        finding(subject.info().id, test.status ? "works" : "broken", test.status ? "" : test.status.error().message);
+    row["op"] = test.op;
+    row["case"] = test.what;
+    row["error"] = test.error;
+    row["bound"] = test.bound;
+    rows.push_back(std::move(row));
   }
 }
 
-void examine_device(const DeviceInfo& info, const Options& options, std::vector<Finding>& findings) {
+void examine(const DeviceInfo& info, const Options& options, std::vector<Json>& rows) {
   auto device = Device::open({.device = info.id});
   if (!device) {
-    findings.push_back({info.id, Finding::Verdict::broken, device.error().message});
+    rows.push_back(finding(info.id, "broken", device.error().message));
     return;
   }
-  findings.push_back({info.id, Finding::Verdict::works, fmt::format("{} ({})", info.name, info.driver)});
-  if (options.self_test) add_self_tests(info, *device, findings);
+  rows.push_back(finding(info.id, "works", fmt::format("{} ({})", info.name, info.driver)));
+  if (options.self_test) add_self_tests(*device, rows);
 }
 
-void print_text(const std::vector<Finding>& findings, const Options& options) {
+// The cases of one op on one device, which are neighbours, in one line: the one that is worst.
+std::string op_line(std::span<const Json> cases) {
+  const auto share = [](const Json& row) {
+    const double bound = row.at("bound").get<double>();
+    return bound == 0 ? row.at("error").get<double>() : row.at("error").get<double>() / bound;
+  };
+  const auto worst = std::ranges::max_element(cases, {}, share);
+  const auto broken = std::ranges::find(cases, "broken", [](const Json& row) { return row.at("verdict"); });
+  const std::string subject =
+      fmt::format("{} {}", worst->at("device").get<std::string>(), worst->at("op").get<std::string>());
+  if (broken != cases.end()) {
+    return fmt::format("  {:<8} {:<18} {}\n", "broken", subject, broken->at("detail").get<std::string>());
+  }
+  const bool exact = worst->at("bound") == 0;
+  return fmt::format("  {:<8} {:<18} {:>2} cases, {}\n", "works", subject, cases.size(),
+                     exact ? std::string("every bit right")
+                           : fmt::format("worst error {:.1e} of {:.1e} ({})", worst->at("error").get<double>(),
+                                         worst->at("bound").get<double>(), worst->at("case").get<std::string>()));
+}
+
+void print_text(std::span<const Json> rows, const Options& options) {
   fmt::print("rota {}\n", ROTA_VERSION);
-  for (const Finding& finding : findings) {
-    fmt::print("  {:<8} {:<16} {}\n", name(finding.verdict), finding.subject, finding.detail);
-    if (!finding.advice.empty()) fmt::print("  {:<8} {:<16} {}\n", "", "", finding.advice);
+  for (std::size_t at = 0; at < rows.size();) {
+    const Json& row = rows[at];
+    if (!row.contains("op")) {
+      fmt::print("  {:<8} {:<18} {}\n", row.at("verdict").get<std::string>(), row.at("device").get<std::string>(),
+                 row.at("detail").get<std::string>());
+      if (row.contains("advice")) fmt::print("  {:<8} {:<18} {}\n", "", "", row.at("advice").get<std::string>());
+      ++at;
+      continue;
+    }
+    std::size_t end = at;
+    while (end < rows.size() && rows[end].value("op", "") == row.at("op")) ++end;
+    fmt::print("{}", op_line(rows.subspan(at, end - at)));
+    at = end;
   }
   if (!options.self_test) fmt::print("To run every kernel on every device: rota doctor --selftest\n");
 }
 
-void print_json(const std::vector<Finding>& findings, bool healthy) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const Finding& finding : findings) {
-    nlohmann::ordered_json row{
-        {"subject", finding.subject}, {"verdict", name(finding.verdict)}, {"detail", finding.detail}};
-    if (!finding.advice.empty()) row["advice"] = finding.advice;
-    rows.push_back(std::move(row));
-  }
-  const nlohmann::ordered_json json{{"version", ROTA_VERSION}, {"healthy", healthy}, {"findings", rows}};
-  fmt::print("{}\n", json.dump(2));
-}
-
-Exit run(const Options& options) {
-  std::vector<Finding> findings;
-  bool found = false;
+// Every device that was asked for; there is at least one, or a Failure.
+std::vector<DeviceInfo> asked_devices(const Options& options, std::vector<Json>& missing) {
+  std::vector<DeviceInfo> found;
   for (const BackendReport& report : list_backends().value()) {
     if (!report.status && options.device.empty()) {
-      findings.push_back({report.name, Finding::Verdict::missing, report.status.error().message, report.advice});
+      missing.push_back(finding(report.name, "missing", report.status.error().message));
+      missing.back()["advice"] = report.advice;
     }
     for (const DeviceInfo& device : report.devices) {
-      if (!options.device.empty() && device.id != options.device) continue;
-      found = true;
-      examine_device(device, options, findings);
+      if (options.device.empty() || device.id == options.device) found.push_back(device);
     }
   }
-  if (!found) {
-    fmt::print(stderr, "rota doctor: there is no device \"{}\"; \"rota devices\" lists what is here\n", options.device);
-    return Exit::no_such_device;
+  if (found.empty()) {
+    throw Failure(Exit::no_such_device, fmt::format("there is no device \"{}\"", options.device), "rota devices");
   }
-  bool healthy = true;
-  for (const Finding& finding : findings) healthy = healthy && finding.verdict != Finding::Verdict::broken;
-  if (options.as_json) {
-    print_json(findings, healthy);
+  return found;
+}
+
+Exit run(const Options& options, const Invocation& invocation) {
+  std::vector<Json> missing;
+  const std::vector<DeviceInfo> devices = asked_devices(options, missing);
+  if (options.kernels) {
+    Report report{.head = report_head("kernels", invocation), .table = support_table()};
+    for (const DeviceInfo& info : devices) {
+      Device device = Device::open({.device = info.id}).value();
+      add_support(device, report.table);
+    }
+    print(report, options.output);
+    return Exit::ok;
+  }
+  std::vector<Json> rows;
+  for (const DeviceInfo& info : devices) examine(info, options, rows);
+  std::ranges::move(missing, std::back_inserter(rows));
+  const bool healthy = std::ranges::none_of(rows, [](const Json& row) { return row.at("verdict") == "broken"; });
+  if (options.output == Output::text) {
+    print_text(rows, options);
   } else {
-    print_text(findings, options);
+    Report report{.head = report_head("doctor", invocation),
+                  .table = {.columns = {{"device", "device"},
+                                        {"verdict", "verdict"},
+                                        {"op", "op"},
+                                        {"case", "case"},
+                                        {"error", "error", ".1e"},
+                                        {"bound", "bound", ".1e"},
+                                        {"detail", "detail"}},
+                            .rows = std::move(rows)}};
+    report.head["healthy"] = healthy;
+    print(report, options.output);
   }
   return healthy ? Exit::ok : Exit::failed_check;
 }
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Exit& exit) {
+void add_doctor(CLI::App& app, Invocation& invocation) {
   CLI::App* const command = app.add_subcommand("doctor", "Say what works here, what does not, and what to install");
   const auto options = std::make_shared<Options>();
-  command->add_flag("--selftest", options->self_test, "Run every kernel on every device and compare with the CPU");
-  command->add_option("--device", options->device, "Examine this device only, e.g. vulkan:0");
-  command->add_flag("--json", options->as_json, "Print JSON");
-  command->callback([&exit, options] { exit = run(*options); });
+  command->add_flag("--selftest", options->self_test,
+                    "Run every op with every codec on every device, and compare with the definition");
+  command->add_flag("--kernels", options->kernels, "Say which ops take which codecs at which head sizes");
+  add_device(*command, options->device, "Examine this device only, e.g. vulkan:0");
+  add_output_option(*command, options->output);
+  command->footer(
+      "Examples:\n"
+      "  rota doctor\n"
+      "  rota doctor --selftest --device vulkan:0\n"
+      "  rota doctor --selftest -o csv      every case, with the error found and its bound\n"
+      "  rota doctor --kernels -o md");
+  command->callback([&invocation, options] { invocation.exit = run(*options, invocation); });
 }
 
 }  // namespace rota::tool

@@ -1,10 +1,12 @@
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "core/error.h"
+#include "codec/dense/rows.h"
 #include "rota/ops.h"
 #include "runtime/selftest_pages.h"
 
@@ -18,9 +20,11 @@ constexpr std::uint64_t kRows = 2;
 constexpr double kScale = 0.125;
 
 struct Side {
-  std::vector<std::byte> page;
-  std::vector<float> values;  // [token][head][dim]: what the page holds, restored, and the dense tokens
+  std::vector<std::byte> page;  // empty if all tokens are dense
+  std::vector<std::byte> slots;
+  std::vector<float> values;  // [token][head][dim]: as attention sees them
   PageFormat format;
+  DType dense;
 };
 
 struct Stored {
@@ -28,34 +32,48 @@ struct Stored {
   std::vector<Buffer> buffers;
 };
 
-Result<Side> make_side(Device& reference, const PageFormat& format) {
+std::vector<std::byte> converted(std::span<const std::byte> from, DType from_type, DType to) {
+  const std::size_t count = from.size() / info(from_type).bytes;
+  std::vector<std::byte> made(count * info(to).bytes);
+  codec::row_converter(from_type, to)({from.data()}, {made.data()}, count);
+  return made;
+}
+
+Result<Side> make_side(Device& reference, const PageFormat& format, std::optional<DType> all_dense) {
+  Side side{.format = format, .dense = all_dense.value_or(DType::f32)};
   auto page = self_test_sealed(reference, format);
   if (!page) return page.error();
   auto values = self_test_restored(reference, format, *page);
   if (!values) return values.error();
+  if (!all_dense) side.page = *std::move(page);
   const std::uint64_t more = kDenseTokens * kSelfTestHeads * format.head_dim;
   const std::vector<float> tail(values->begin(), values->begin() + static_cast<std::ptrdiff_t>(more));
   values->insert(values->end(), tail.begin(), tail.end());
-  return Side{*std::move(page), *std::move(values), format};
+  const std::size_t tokens_end = values->size();
+  values->resize(2 * format.tokens * kSelfTestHeads * format.head_dim, NAN);  // no token's
+  side.slots = converted(std::as_bytes(std::span(*values)), DType::f32, side.dense);
+  const std::vector<std::byte> rounded = converted(side.slots, side.dense, DType::f32);
+  std::memcpy(values->data(), rounded.data(), rounded.size());
+  values->resize(tokens_end);
+  side.values = *std::move(values);
+  return side;
 }
 
-Result<Stored> store_side(Device& device, const Side& side, bool sealed) {
+Result<Stored> store_side(Device& device, const Side& side) {
+  const SlotShape shape{
+      .pages = 2, .page_slots = side.format.tokens, .heads = kSelfTestHeads, .dim = side.format.head_dim};
+  auto slots = filled(device, side.slots);
+  if (!slots) return slots.error();
+  const auto list = std::make_shared<KvPages>();
+  list->places = {0, 1};
+  Stored stored{{.dense = SlotView::token_major(*slots, side.dense, shape), .sequences = {list}}, {*slots}};
+  if (side.page.empty()) return stored;
   auto pages = filled(device, side.page);
   if (!pages) return pages.error();
-  const std::uint64_t tokens = side.format.tokens;
-  std::vector<float> slots = side.values;
-  slots.resize(2 * tokens * kSelfTestHeads * side.format.head_dim, NAN);  // no token's
-  auto dense = filled(device, std::as_bytes(std::span(slots)));
-  if (!dense) return dense.error();
-  const auto list = std::make_shared<KvPages>();
-  list->sealed_pages = sealed ? 1 : 0;
-  list->places = {0, 1};
-  return Stored{{.dense = SlotView::token_major(
-                     *dense, DType::f32,
-                     {.pages = 2, .page_slots = tokens, .heads = kSelfTestHeads, .dim = side.format.head_dim}),
-                 .sealed = SealedView::packed(*pages, side.format, {.pages = 1, .heads = kSelfTestHeads}),
-                 .sequences = {list}},
-                {*pages, *dense}};
+  list->sealed_pages = 1;
+  stored.view.sealed = SealedView::packed(*pages, side.format, {.pages = 1, .heads = kSelfTestHeads});
+  stored.buffers.push_back(*pages);
+  return stored;
 }
 
 std::vector<float> queries(std::uint64_t dim) {
@@ -68,10 +86,10 @@ std::vector<float> queries(std::uint64_t dim) {
   return values;
 }
 
-Result<std::vector<float>> attended(Device& device, const Side& k, const Side& v, bool sealed) {
-  auto keys = store_side(device, k, sealed);
+Result<std::vector<float>> attended(Device& device, const Side& k, const Side& v) {
+  auto keys = store_side(device, k);
   if (!keys) return keys.error();
-  auto values = store_side(device, v, sealed);
+  auto values = store_side(device, v);
   if (!values) return values.error();
   const std::vector<float> asked = queries(k.format.head_dim);
   auto q = filled(device, std::as_bytes(std::span(asked)));
@@ -119,40 +137,29 @@ std::vector<double> by_definition(const Side& k, const Side& v) {
   return result;
 }
 
-Status check_on(Device& device, const Side& k, const Side& v, bool sealed) {
-  auto found = attended(device, k, v, sealed);
+Result<double> error_of(const runtime::SelfTestRun& run, const PageFormat& keys, const PageFormat& values,
+                        std::optional<DType> all_dense) {
+  auto k = make_side(run.reference(), keys, all_dense);
+  if (!k) return k.error();
+  auto v = make_side(run.reference(), values, all_dense);
+  if (!v) return v.error();
+  auto found = attended(run.subject(), *k, *v);
   if (!found) return found.error();
-  const std::vector<double> wanted = by_definition(k, v);
-  double error = 0;
-  double squares = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    error += std::pow(static_cast<double>((*found)[i]) - wanted[i], 2);
-    squares += wanted[i] * wanted[i];
-  }
-  // Restored values are rounded to the codec's fixed point, sealed ones are read without that.
-  const double bound = sealed ? 1e-3 : 1e-5;
-  if (std::sqrt(error / squares) <= bound) return {};
-  return Error{Errc::internal, core::text("attend over {} is off by {:.3} on {}, more than {:.3}",
-                                          sealed ? core::text("turbo:{}", std::uint32_t{k.format.codec.bits}) : "f32",
-                                          std::sqrt(error / squares), device.info().id, bound)};
+  return runtime::relative_error(*found, by_definition(*k, *v));
 }
 
 }  // namespace
 
-Status attend_selftest(Device& subject, Device& reference) {
+void attend_selftest(runtime::SelfTestRun& run) {
   const std::vector<PageFormat> formats = self_test_formats();
-  for (std::size_t i = 0; i + 1 < formats.size(); i += 2) {  // keys and values of one width
-    auto k = make_side(reference, formats[i]);
-    if (!k) return k.error();
-    auto v = make_side(reference, formats[i + 1]);
-    if (!v) return v.error();
-    for (Device* const device : {&reference, &subject}) {
-      if (Status status = check_on(*device, *k, *v, true); !status) return status;
-      if (i > 0) continue;
-      if (Status status = check_on(*device, *k, *v, false); !status) return status;
-    }
+  for (const DTypeInfo& dtype : kDTypes) {
+    run.check(std::string(dtype.name), 1e-5, [&] { return error_of(run, formats[0], formats[1], dtype.dtype); });
   }
-  return {};
+  for (std::size_t i = 0; i + 1 < formats.size(); i += 2) {  // keys and values of one width
+    // Restored values are rounded to the codec's fixed point, sealed ones are read without that.
+    run.check(std::string(name(KvCodec(formats[i].codec))), 1e-3,
+              [&] { return error_of(run, formats[i], formats[i + 1], {}); });
+  }
 }
 
 }  // namespace rota::ops

@@ -85,35 +85,25 @@ Result<std::vector<float>> rotated(Device& device, const Case& what) {
   return widened(bytes, what.dtype);
 }
 
-Status check_on(Device& device, const Case& what) {
+Result<double> error_of(Device& device, const Case& what) {
   auto found = rotated(device, what);
   if (!found) return found.error();
-  const std::vector<double> wanted = by_definition(what);
-  const double rounding = what.dtype == DType::f32 ? 0 : what.dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
-  for (std::uint64_t i = 0; i < kElements; ++i) {
-    const double bound = rounding * std::fabs(wanted[i]) + 1e-5;  // no value is larger than 8
-    const double error = std::fabs(static_cast<double>((*found)[i]) - wanted[i]);
-    if (error <= bound) continue;
-    return Error{Errc::internal,
-                 core::text("rope of {}{} is off by {:.3} on {}, more than {:.3}", info(what.dtype).name,
-                            what.normed ? " with norm" : "", error, device.info().id, bound)};
-  }
-  return {};
+  return runtime::largest_error(*found, by_definition(what));
 }
 
 }  // namespace
 
-Status rope_selftest(Device& subject, Device& reference) {
+void rope_selftest(runtime::SelfTestRun& run) {
   for (const DTypeInfo& dtype : kDTypes) {
     for (const Pairing pairing : {Pairing::halves, Pairing::interleaved}) {
       for (const bool normed : {false, true}) {
-        const Case what{dtype.dtype, pairing, normed};
-        if (Status status = check_on(reference, what); !status) return status;
-        if (Status status = check_on(subject, what); !status) return status;
+        run.check(core::text("{}, {}{}", dtype.name, pairing == Pairing::halves ? "halves" : "interleaved",
+                             normed ? ", with norm" : ""),
+                  runtime::rounding_error(dtype.dtype) + 1e-5,
+                  [&] { return error_of(run.subject(), {dtype.dtype, pairing, normed}); });
       }
     }
   }
-  return {};
 }
 
 }  // namespace rota::ops

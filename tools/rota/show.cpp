@@ -1,8 +1,9 @@
-#include "report.h"
+#include "show.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 
 namespace rota::tool {
@@ -19,6 +20,11 @@ std::string bytes_text(std::uint64_t bytes) {
   for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
   const bool whole = value == static_cast<double>(static_cast<std::uint64_t>(value));
   return fmt::format("{:.{}f} {}", value, whole ? 0 : 1, kUnits[unit]);
+}
+
+std::string one_line(std::string text) {
+  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
+  return text;
 }
 
 std::string device_text(const DeviceInfo& device) {

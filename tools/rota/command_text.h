@@ -1,0 +1,52 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// What the parser knows, as help, man pages and completions show it: all three are made from this.
+
+namespace rota::tool {
+
+// A name of more than one letter with one dash, as llama.cpp's users type it. The parser knows only the long one.
+struct ShortName {
+  std::string_view name, stands_for;
+};
+
+inline constexpr ShortName kShortNames[] = {
+    {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-dev", "--device"},
+    {"-np", "--parallel"},      {"-ub", "--ubatch-size"},
+};
+
+struct OptionText {
+  std::vector<std::string> names;    // "-o", "--output"; of a positional its one name
+  std::string value;                 // what it takes: "FILE", "md|csv"; empty for a flag
+  std::vector<std::string> choices;  // if it takes one of these
+  std::string description;
+  bool required = false;
+};
+
+struct CommandText {
+  std::string name;  // "rota bench attend"
+  std::string description, footer;
+  std::vector<OptionText> positionals, options;
+  std::vector<CommandText> commands;
+};
+
+CommandText describe(const CLI::App& app);
+
+// "rota bench attend [OPTIONS]"
+std::string usage_text(const CommandText& command);
+
+// What --help prints.
+std::string help_text(const CommandText& command);
+
+// A man page, for section 1.
+std::string man_page(const CommandText& command);
+
+enum class Shell { bash, zsh, fish };
+
+std::string completions(const CommandText& command, Shell shell);
+
+}  // namespace rota::tool

@@ -1,0 +1,156 @@
+#include "kernels.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <variant>
+
+#include "rota/kv_spec.h"
+#include "rota/ops.h"
+
+namespace rota::tool {
+namespace {
+
+// What models have, and beside it the smallest and the largest that can be sealed, and one that cannot.
+constexpr std::array<std::uint64_t, 15> kHeadSizes{16, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256, 512, 576, 1024};
+constexpr std::uint64_t kHeads = 2;
+constexpr std::uint64_t kTokens = 128;
+
+// Memory for one call of any op, and the calls.
+class Calls {
+ public:
+  explicit Calls(Device& device) : device_(device) {}
+
+  Status store(DType to, std::uint64_t dim) {
+    const StorePair pair{.from = tensor(from_, DType::f32, dim, 1), .to = slots(to_, to, dim)};
+    const TokenRun run{.tokens = 1, .position = 0, .capacity = kTokens};
+    return recorded([&](Encoder& e) { rota::store(e, {.pairs = {&pair, 1}, .sequences = {&run, 1}}); });
+  }
+
+  Status rope(DType dtype, std::uint64_t dim) {
+    const RopeTensor x = RopeTensor::in_place(tensor(to_, dtype, dim, 1));
+    const std::int64_t position = 7;
+    const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+    return recorded(
+        [&](Encoder& e) { rota::rope(e, {.tensors = {&x, 1}, .positions = {&position, 1}, .rotary = rotary}); });
+  }
+
+  Status seal(const Turbo& codec, std::uint64_t dim) {
+    const SealPage page{.from = 0, .to = 0};
+    return recorded([&](Encoder& e) {
+      rota::seal(e, {.from = slots(from_, DType::f16, dim),
+                     .to = sealed(codec, KvSide::keys, dim),
+                     .pages = {&page, 1},
+                     .non_finite = {counter_}});
+    });
+  }
+
+  Status unseal(const Turbo& codec, std::uint64_t dim) {
+    const UnsealPage page{.from = 0, .to = 0};
+    return recorded([&](Encoder& e) {
+      rota::unseal(e,
+                   {.from = sealed(codec, KvSide::keys, dim), .to = slots(to_, DType::f16, dim), .pages = {&page, 1}});
+    });
+  }
+
+  Status attend(const KvCodec& codec, std::uint64_t dim) {
+    const auto side = [&](KvSide which) {
+      auto pages = std::make_shared<KvPages>();
+      const auto* const turbo = std::get_if<Turbo>(&codec);
+      KvSideView view{.dense = slots(from_, turbo == nullptr ? std::get<DType>(codec) : DType::f16, dim)};
+      pages->places = {0};
+      if (turbo != nullptr) {
+        view.sealed = sealed(*turbo, which, dim);
+        pages->sealed_pages = 1;
+      }
+      view.sequences = {pages};
+      return view;
+    };
+    const KvView kv{.k = side(KvSide::keys), .v = side(KvSide::values), .lengths = {kTokens}};
+    return recorded([&](Encoder& e) {
+      rota::attend(
+          e, {.q = tensor(query_, DType::f32, dim, 1), .kv = kv, .out = tensor(to_, DType::f32, dim, 1), .scale = 1});
+    });
+  }
+
+  Status merge(DType dtype, std::uint64_t dim) {
+    const AttentionPart part{.out = tensor(from_, dtype, dim, 1), .log_sum_exp = tensor(query_, DType::f32, 1, 1)};
+    return recorded(
+        [&](Encoder& e) { rota::merge(e, {.first = part, .second = part, .out = tensor(to_, dtype, dim, 1)}); });
+  }
+
+ private:
+  static constexpr std::uint64_t kRoom = kTokens * kHeads * kHeadSizes.back() * 4;
+
+  Status recorded(const std::function<void(Encoder&)>& call) {
+    Encoder encoder = device_.encoder();
+    call(encoder);
+    return encoder.status();
+  }
+
+  static MutView tensor(const Buffer& buffer, DType dtype, std::uint64_t dim, std::uint64_t tokens) {
+    return MutView::token_major(buffer, dtype, {.tokens = tokens, .heads = kHeads, .dim = dim});
+  }
+
+  static SlotView slots(const Buffer& buffer, DType dtype, std::uint64_t dim) {
+    return SlotView::head_major(buffer, dtype, {.page_slots = kTokens, .heads = kHeads, .dim = dim});
+  }
+
+  SealedView sealed(const Turbo& codec, KvSide side, std::uint64_t dim) const {
+    const PageFormat format{.codec = codec, .side = side, .head_dim = static_cast<std::uint32_t>(dim)};
+    return SealedView::packed(pages_, format, {.pages = 1, .heads = kHeads});
+  }
+
+  Device& device_;
+  Buffer from_ = device_.allocate(kRoom).value(), to_ = device_.allocate(kRoom).value(),
+         pages_ = device_.allocate(kRoom).value(), query_ = device_.allocate(kRoom).value(),
+         counter_ = device_.allocate(8).value();
+};
+
+Json support_row(const std::string& device, std::string_view op, std::string_view codec,
+                 const std::function<Status(std::uint64_t)>& call) {
+  Json taken = Json::array();
+  Json refused = Json::array();
+  for (const std::uint64_t dim : kHeadSizes) {
+    if (const Status status = call(dim); status) {
+      taken.push_back(dim);
+    } else {
+      refused.push_back(fmt::format("{}: {}", dim, status.error().message));
+    }
+  }
+  return {{"device", device}, {"op", op}, {"codec", codec}, {"head_dims", taken}, {"refused", refused}};
+}
+
+}  // namespace
+
+Table support_table() {
+  return {.columns = {{"device", "device"},
+                      {"op", "op"},
+                      {"codec", "codec"},
+                      {"head_dims", "head sizes"},
+                      {"refused", "refused, and why"}}};
+}
+
+void add_support(Device& device, Table& table) {
+  Calls calls(device);
+  const std::string& id = device.info().id;
+  for (const NamedCodec& known : kCodecs) {
+    const auto row = [&](std::string_view op, const std::function<Status(std::uint64_t)>& call) {
+      table.rows.push_back(support_row(id, op, known.name, call));
+    };
+    row("attend", [&](std::uint64_t dim) { return calls.attend(known.codec, dim); });
+    if (const auto* const codec = std::get_if<Turbo>(&known.codec)) {
+      row("seal", [&](std::uint64_t dim) { return calls.seal(*codec, dim); });
+      row("unseal", [&](std::uint64_t dim) { return calls.unseal(*codec, dim); });
+    } else {
+      const DType dtype = std::get<DType>(known.codec);
+      row("merge", [&](std::uint64_t dim) { return calls.merge(dtype, dim); });
+      row("rope", [&](std::uint64_t dim) { return calls.rope(dtype, dim); });
+      row("store", [&](std::uint64_t dim) { return calls.store(dtype, dim); });
+    }
+  }
+}
+
+}  // namespace rota::tool
