@@ -18,14 +18,14 @@ struct FileHeader {
   std::uint32_t version = 1;
   std::uint32_t reserved = 0;
   std::uint64_t data_bytes = 0;
-  std::uint64_t checksum = 0;
+  std::uint64_t data_hash = 0;
 };
 static_assert(sizeof(FileHeader) == 32);
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 30;
 
 // FNV-1a: finds damage, not malice.
-std::uint64_t checksum(std::span<const std::byte> data) {
+std::uint64_t hash_of(std::span<const std::byte> data) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const std::byte byte : data) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3U;
   return hash;
@@ -61,7 +61,7 @@ Result<std::vector<std::byte>> read_file(const std::string& path) {
 }  // namespace
 
 std::vector<std::byte> wrap_pipeline_data(std::span<const std::byte> data) {
-  const FileHeader header{.data_bytes = data.size(), .checksum = checksum(data)};
+  const FileHeader header{.data_bytes = data.size(), .data_hash = hash_of(data)};
   std::vector<std::byte> file(sizeof(header) + data.size());
   std::memcpy(file.data(), &header, sizeof(header));
   if (!data.empty()) std::memcpy(file.data() + sizeof(header), data.data(), data.size());
@@ -79,7 +79,7 @@ Result<std::span<const std::byte>> unwrap_pipeline_data(std::span<const std::byt
     return Error{Errc::io, core::text("has version {}; wanted {}", header.version, kWanted.version)};
   }
   if (header.data_bytes != data.size()) return Error{Errc::io, "is cut short or has grown"};
-  if (header.checksum != checksum(data)) return Error{Errc::io, "is damaged"};
+  if (header.data_hash != hash_of(data)) return Error{Errc::io, "is damaged"};
   return data;
 }
 

@@ -9,7 +9,7 @@
 
 namespace rota::vulkan {
 
-// The file: magic, version, size and checksum of the driver's data, then the data. Drivers trust
+// The file: magic, version, size and hash of the driver's data, then the data. Drivers trust
 // their data, so what is damaged never reaches one.
 std::vector<std::byte> wrap_pipeline_data(std::span<const std::byte> data);
 Result<std::span<const std::byte>> unwrap_pipeline_data(std::span<const std::byte> file);
