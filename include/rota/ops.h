@@ -187,4 +187,22 @@ struct Merge {
 // of the result and 1e-6 of the larger element, or 1e-6 for log_sum_exp.
 ROTA_API void merge(Encoder& encoder, const Merge& call);
 
+// Whole 32-bit words of a buffer: offset and size are multiples of 4.
+struct WordRange {
+  Buffer buffer;
+  std::uint64_t offset_bytes = 0;
+  Required<std::uint64_t> size_bytes;
+};
+
+struct Checksum {
+  std::span<const WordRange> of;
+  // Where the sums go, one u32 for each range, overwritten. In other bytes than the ranges.
+  Buffer sums;
+  std::uint64_t sums_offset_bytes = 0;  // a multiple of 4
+};
+
+// Adds up the little-endian words of each range, modulo 2^32, as fast as the device reads: docs/checksum.md. Every
+// device gives the same.
+ROTA_API void checksum(Encoder& encoder, const Checksum& call);
+
 }  // namespace rota

@@ -1,0 +1,29 @@
+#ifndef ROTA_OPS_CHECKSUM_PARAMS_H
+#define ROTA_OPS_CHECKSUM_PARAMS_H
+
+#include "runtime/shared.h"
+
+ROTA_PARAMS_BEGIN
+
+constexpr uint kChecksumGroupSize = 256;
+
+// A workgroup takes one chunk after the other: so many units for each invocation, loaded before one is added.
+constexpr uint kUnitWords = 4;
+constexpr uint kChunkTurns = 8;
+constexpr uint kChunkUnits = kChecksumGroupSize * kChunkTurns;
+
+// In words from the start of the bindings.
+struct ChecksumParams {
+  Wide first;
+  Wide words;
+  Wide sum;
+};
+
+struct ClearParams {
+  Wide first;
+  Wide words;
+};
+
+ROTA_PARAMS_END
+
+#endif
