@@ -60,9 +60,8 @@ Status add_parts(const Checksum& call, std::size_t index, const runtime::Target&
 
 Status check_range(const Checksum& call, std::size_t index, const runtime::Target& target, ChecksumPlan& plan) {
   const WordRange& range = call.of[index];
-  const Status whole_words =
-      core::first_error({check_multiple({kOp, range_name(index, "offset_bytes")}, range.offset_bytes),
-                         check_multiple({kOp, range_name(index, "size_bytes")}, range.size_bytes)});
+  Status whole_words = core::first_error({check_multiple({kOp, range_name(index, "offset_bytes")}, range.offset_bytes),
+                                          check_multiple({kOp, range_name(index, "size_bytes")}, range.size_bytes)});
   if (!whole_words) return whole_words;
   runtime::Target without_limit = target;
   without_limit.limits.max_binding_bytes = std::numeric_limits<std::uint64_t>::max();

@@ -67,7 +67,7 @@ TEST_F(ChecksumOnDevice, WrapsAround) {
 }
 
 TEST_F(ChecksumOnDevice, SeesEveryWordOnce) {
-  constexpr std::uint64_t kWords = 600;
+  constexpr std::uint64_t kWords = 603;
   Buffer memory = device.allocate(kWords * kWordBytes).value();
   const std::vector<std::uint32_t> words = random_words(kWords);
   ASSERT_OK(memory.write(std::as_bytes(std::span(words))));

@@ -10,11 +10,11 @@ using lanes::U32s;
 
 inline constexpr std::uint64_t kLineBytes = 64;
 
-// One core that reads in one place after the other gets two thirds of its bandwidth: so it reads in several by turns.
+// A core that reads in one place alone has too few requests to memory in flight: so it reads in several by turns.
 inline constexpr std::uint64_t kStreams = 4;
 inline constexpr std::uint64_t kStepLines = 4;  // that a stream's turn takes
 inline constexpr std::uint64_t kStepBytes = kStepLines * kLineBytes;
-inline constexpr std::uint64_t kBytesAhead = 4096;
+inline constexpr std::uint64_t kBytesAhead = 2048;
 
 struct StepSums {
   U32s first, second, third, fourth;
