@@ -38,6 +38,7 @@ struct Invocation {
 };
 
 // Each adds one command to the parser.
+void add_bench(CLI::App& app, Invocation& invocation);
 void add_completions(CLI::App& app, Invocation& invocation);
 void add_devices(CLI::App& app, Invocation& invocation);
 void add_distort(CLI::App& app, Invocation& invocation);

@@ -68,6 +68,7 @@ Failure failure_of(const Error& error) {
     case Errc::out_of_memory: return {Exit::failed_check, error.message, "rota estimate --help"};
     case Errc::device_lost:
     case Errc::pipeline_failed: return {Exit::failed_check, error.message, "rota doctor --selftest"};
+    case Errc::invalid_argument: return {Exit::usage, error.message, "rota doctor --kernels"};
     default: return {Exit::failed_check, error.message};
   }
 }
@@ -83,6 +84,7 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   app->require_subcommand(1);
   add_devices(*app, invocation);
   add_doctor(*app, invocation);
+  add_bench(*app, invocation);
   add_distort(*app, invocation);
   add_completions(*app, invocation);
   add_manual(*app, invocation);

@@ -1,0 +1,350 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bench_cases.h"
+#include "command.h"
+#include "options.h"
+#include "rota/view.h"
+#include "sampler.h"
+#include "show.h"
+#include "table.h"
+
+namespace rota::tool {
+namespace {
+
+constexpr double kNoisy = 0.1;  // spread: half of the samples lie within so much of the median
+
+struct Options {
+  std::string op{};
+  CodecLists codecs{};
+  std::uint64_t kv_heads = 8, group = 4, head_dim = 128;
+  std::optional<std::uint64_t> value_dim{}, window{};
+  std::vector<std::uint64_t> keys{4096, 16384}, rows{1}, sequences{1}, threads{};
+  std::uint64_t tail = 128, rotate_mib = 512;
+  double seconds = 30;
+  std::string pages = "contiguous";
+  std::string device = "cpu";
+  Output output = Output::text;
+};
+
+// One row to be, or a baseline that is measured for others' sake.
+struct Case {
+  BenchShape shape;
+  std::size_t device = 0;  // which of the opened ones
+  bool listed = true;
+};
+
+// The same but for codecs: what a speed is compared within.
+auto group_key(const Case& one) {
+  const BenchShape& s = one.shape;
+  return std::tuple(one.device, s.kv_heads, s.group, s.head_dim, s.value_dim, s.keys, s.rows, s.sequences,
+                    s.window.value_or(0));
+}
+
+bool is_f16(const BenchShape& shape) { return shape.k == KvCodec(DType::f16) && shape.v == KvCodec(DType::f16); }
+
+CodecLists usual_codecs(const std::string& op) {
+  if (op == "attend") return {{"f16", "turbo8", "turbo4"}, {"f16", "turbo8", "turbo4"}};
+  if (op == "seal") return {{"turbo8", "turbo4"}, {"turbo8", "turbo4"}};
+  return {{"f16"}, {"f16"}};
+}
+
+// Numbers so large that products of them do not fit are refused before they are multiplied.
+void check_size(const BenchShape& shape) {
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 45;
+  std::uint64_t product = 8;
+  for (const std::uint64_t factor : {shape.keys, shape.sequences, shape.kv_heads, shape.group, shape.rows,
+                                     std::max(shape.head_dim, shape.value_dim)}) {
+    if (factor == 0) throw Failure(Exit::usage, "a size is 0; wanted 1 or more", "rota bench --help");
+    product = detail::saturating_multiply(product, factor);
+  }
+  if (product > kMost)
+    throw Failure(Exit::usage, "these sizes together are more than any memory holds", "rota estimate --help");
+}
+
+std::vector<BenchShape> shapes_of(const Options& options) {
+  CodecLists lists = options.codecs;
+  const CodecLists usual = usual_codecs(options.op);
+  if (lists.k.empty() && lists.v.empty()) lists = usual;
+  if (lists.k.empty()) lists.k = lists.v;
+  if (lists.v.empty()) lists.v = lists.k;
+  const std::vector<CodecPair> pairs = lists.pairs();
+  std::vector<BenchShape> shapes;
+  for (const std::uint64_t sequences : options.sequences) {
+    for (const std::uint64_t rows : options.rows) {
+      for (const std::uint64_t keys : options.keys) {
+        for (const CodecPair& pair : pairs) {
+          shapes.push_back({.op = options.op,
+                            .k = pair.k,
+                            .v = pair.v,
+                            .kv_heads = options.kv_heads,
+                            .group = options.group,
+                            .head_dim = options.head_dim,
+                            .value_dim = options.value_dim.value_or(options.head_dim),
+                            .keys = keys,
+                            .rows = rows,
+                            .sequences = sequences,
+                            .tail = options.tail,
+                            .window = options.window,
+                            .scattered = options.pages == "scattered",
+                            .rotated_bytes = options.rotate_mib << 20});
+          check_size(shapes.back());
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+std::vector<Case> cases_of(const Options& options, std::size_t devices) {
+  std::vector<Case> cases;
+  for (std::size_t device = 0; device < devices; ++device) {
+    for (const BenchShape& shape : shapes_of(options)) cases.push_back({shape, device});
+  }
+  if (options.op == "seal") return cases;
+  for (std::size_t at = 0, count = cases.size(); at < count; ++at) {
+    const auto key = group_key(cases[at]);
+    const bool has_baseline =
+        std::ranges::any_of(cases, [&](const Case& other) { return group_key(other) == key && is_f16(other.shape); });
+    if (has_baseline) continue;
+    Case baseline = cases[at];
+    baseline.shape.k = baseline.shape.v = DType::f16;
+    baseline.listed = false;
+    cases.push_back(baseline);
+  }
+  return cases;
+}
+
+std::vector<Device> open_devices(const Options& options) {
+  std::vector<Device> devices;
+  if (options.threads.empty()) {
+    devices.push_back(Device::open({.device = options.device}).value());
+    return devices;
+  }
+  for (const std::uint64_t threads : options.threads) {
+    if (threads == 0 || threads > 1024) {
+      throw Failure(Exit::usage, fmt::format("-t is {}; wanted 1 to 1024", threads), "rota bench --help");
+    }
+    devices.push_back(Device::open({.device = options.device, .threads = static_cast<std::uint32_t>(threads)}).value());
+    if (devices.back().info().kind != DeviceKind::cpu) {
+      throw Failure(Exit::usage, fmt::format("-t counts threads of the CPU, and {} is none", options.device),
+                    "the same without -t");
+    }
+  }
+  return devices;
+}
+
+// What was measured of one device: its cases and how fast it reads.
+class Bench {
+ public:
+  Bench(const Options& options, const Invocation& invocation)
+      : options_(options), invocation_(invocation), devices_(open_devices(options)) {}
+
+  Report run() {
+    cases_ = cases_of(options_, devices_.size());
+    std::uint64_t left = devices_.front().info().memory_bytes / 5 * 4;
+    for (Device& device : devices_) {
+      BenchDevice bench{device, left};
+      const BenchWork read = make_read(bench);
+      bytes_.push_back(read.bytes);
+      contenders_.push_back({read.run});
+    }
+    for (const Case& one : cases_) {
+      BenchDevice bench{devices_[one.device], left};
+      BenchWork work = make_work(bench, one.shape);
+      bytes_.push_back(work.bytes);
+      contenders_.push_back({std::move(work.run)});
+    }
+    sample(contenders_, {.seconds = options_.seconds, .show_progress = isatty(STDERR_FILENO) == 1});
+    return report();
+  }
+
+ private:
+  const Contender& read_of(std::size_t device) const { return contenders_[device]; }
+  const Contender& contender_of(std::size_t index) const { return contenders_[devices_.size() + index]; }
+
+  static double gbps(std::uint64_t bytes, double seconds) { return static_cast<double>(bytes) / seconds * 1e-9; }
+
+  Json speedup_of(std::size_t index) const {
+    for (std::size_t other = 0; other < cases_.size(); ++other) {
+      if (!is_f16(cases_[other].shape) || group_key(cases_[other]) != group_key(cases_[index])) continue;
+      return median_ratio(contender_of(other).seconds, contender_of(index).seconds);
+    }
+    return nullptr;
+  }
+
+  Json row_of(std::size_t index) const {
+    const Case& one = cases_[index];
+    const BenchShape& shape = one.shape;
+    const Contender& contender = contender_of(index);
+    const Contender& read = read_of(one.device);
+    const Spread spread = spread_of(contender.seconds);
+    const DeviceInfo& device = devices_[one.device].info();
+    const std::uint64_t bytes = bytes_[devices_.size() + index];
+    const double read_gbps = gbps(bytes_[one.device], spread_of(read.seconds).median);
+    // Of each round, since its two samples met the same machine.
+    const double seconds_per_read = median_ratio(read.seconds, contender.seconds);
+    const double fraction = seconds_per_read * static_cast<double>(bytes) / static_cast<double>(bytes_[one.device]);
+    return {{"op", shape.op},
+            {"k", name(shape.k)},
+            {"v", name(shape.v)},
+            {"head_dim", shape.head_dim},
+            {"value_dim", shape.value_dim},
+            {"kv_heads", shape.kv_heads},
+            {"group", shape.group},
+            {"keys", shape.keys},
+            {"window", shape.window ? Json(*shape.window) : Json(nullptr)},
+            {"rows", shape.rows},
+            {"sequences", shape.sequences},
+            {"threads", device.kind == DeviceKind::cpu ? Json(device.threads) : Json(nullptr)},
+            {"device", device.id},
+            {"samples", contender.seconds.size()},
+            {"calls_per_sample", contender.calls},
+            {"median_ms", spread.median * 1e3},
+            {"min_ms", spread.least * 1e3},
+            {"p25_ms", spread.lower_quarter * 1e3},
+            {"p75_ms", spread.upper_quarter * 1e3},
+            {"spread", spread.relative()},
+            {"bytes", bytes},
+            {"gbps", gbps(bytes, spread.median)},
+            {"read_gbps", read_gbps},
+            {"fraction_of_read", fraction},
+            {"speedup_vs_f16", speedup_of(index)},
+            {"noisy", spread.relative() > kNoisy}};
+  }
+
+  Report report() const {
+    Report made{.head = report_head("bench", invocation_),
+                .table = {.columns = {{"op", "op"},
+                                      {"k", "k"},
+                                      {"v", "v"},
+                                      {"head_dim", "head"},
+                                      {"kv_heads", "kv heads"},
+                                      {"group", "group"},
+                                      {"keys", "keys"},
+                                      {"rows", "rows"},
+                                      {"sequences", "seqs"},
+                                      {"threads", "threads"},
+                                      {"device", "device"},
+                                      {"median_ms", "ms", ".3f"},
+                                      {"spread", "spread", "percent"},
+                                      {"bytes", "bytes", "bytes"},
+                                      {"gbps", "GB/s", ".2f"},
+                                      {"read_gbps", "read GB/s", ".2f"},
+                                      {"fraction_of_read", "of read", ".2f"},
+                                      {"speedup_vs_f16", "vs f16", ".2f"}}}};
+    Json devices = Json::array();
+    for (const Device& device : devices_) devices.push_back(device_json(device.info()));
+    double read_spread = 0;
+    for (std::size_t at = 0; at < devices_.size(); ++at) {
+      read_spread = std::max(read_spread, spread_of(read_of(at).seconds).relative());
+    }
+    std::size_t noisy_rows = 0;
+    for (std::size_t index = 0; index < cases_.size(); ++index) {
+      if (!cases_[index].listed) continue;
+      made.table.rows.push_back(row_of(index));
+      noisy_rows += made.table.rows.back().at("noisy").get<bool>() ? 1U : 0U;
+    }
+    const bool noisy = read_spread > kNoisy || noisy_rows > 0;
+    made.head["devices"] = devices;
+    made.head["noise"] = {{"read_spread", read_spread}, {"noisy_rows", noisy_rows}, {"noisy", noisy}};
+    made.before = fmt::format("{}: {}, {} rounds of all cases in turn\n", devices_.front().info().id,
+                              devices_.front().info().name, contenders_.front().seconds.size());
+    made.after =
+        "\nms: median of one call. spread: between the quarters of its samples. of read: its bytes per second, as a "
+        "share of"
+        "\nwhat the device reads in the same round. vs f16: how many times as fast.\n";
+    if (noisy) {
+      made.after += fmt::format(
+          "TOO NOISY TO CONCLUDE: reading alone varied by {:.0f} %, and {} of {} rows by more than {:.0f} %.\n"
+          "Stop other programs, or take longer: --seconds 120\n",
+          100 * read_spread, noisy_rows, made.table.rows.size(), 100 * kNoisy);
+    }
+    if (options_.output != Output::csv) state_once(made);
+    return made;
+  }
+
+  // What all rows have in common is said above the table, not in it.
+  static void state_once(Report& report) {
+    std::string common;
+    std::erase_if(report.table.columns, [&](const Column& column) {
+      const auto differs = [&](const Json& row) {
+        return row.at(column.key) != report.table.rows.front().at(column.key);
+      };
+      const bool may_go = column.format.empty() && column.key != "k" && column.key != "v" && column.key != "keys";
+      if (!may_go || std::ranges::any_of(report.table.rows, differs)) return false;
+      const Json& value = report.table.rows.front().at(column.key);
+      if (value.is_null()) return true;
+      common += fmt::format("{}{} {}", common.empty() ? "" : ", ", column.title,
+                            value.is_string() ? value.get<std::string>() : value.dump());
+      return true;
+    });
+    report.before += common + "\n\n";
+  }
+
+  const Options& options_;
+  const Invocation& invocation_;
+  std::vector<Device> devices_;
+  std::vector<Case> cases_{};
+  std::vector<Contender> contenders_{};  // reads, one per device; then cases
+  std::vector<std::uint64_t> bytes_{};   // as contenders
+};
+
+void add_shape(CLI::App& command, Options& options) {
+  add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and values (8)");
+  add_number(command, "--group", options.group, "Query heads for each of them (4)");
+  add_number(command, "--head-dim", options.head_dim, "Numbers in a head of keys (128)");
+  command.add_option("--value-dim", options.value_dim, "Numbers in a head of values, if not as many")
+      ->check(whole_number)
+      ->type_name("N");
+  add_numbers(command, "-c,--ctx-size", options.keys, "Keys of each sequence; of other ops, tokens (4096,16384)");
+  add_codecs(command, options.codecs);
+  add_numbers(command, "--rows", options.rows, "Query tokens of each sequence (1)");
+  add_numbers(command, "--sequences,--parallel", options.sequences, "Sequences in one call (1)");
+  command.add_option("--window", options.window, "Newest keys that are seen, if not all")
+      ->check(whole_number)
+      ->type_name("N");
+  add_number(command, "--tail", options.tail, "Newest tokens that are dense where others are sealed (128)");
+  take_one_of(command.add_option("--pages", options.pages, "How pages lie in memory"), {"contiguous", "scattered"});
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Invocation& invocation) {
+  CLI::App* const command = app.add_subcommand("bench", "Time an op, beside what the device's memory can do");
+  const auto options = std::make_shared<Options>();
+  take_one_of(command->add_option("OP", options->op, "What to time: attend, rope, seal or store")->required(),
+              {"attend", "rope", "seal", "store"});
+  add_shape(*command, *options);
+  add_numbers(*command, "-t,--threads", options->threads, "Threads of the CPU (all)");
+  add_device(*command, options->device, "Where to run, e.g. vulkan:0 (cpu)");
+  add_number(*command, "--rotate", options->rotate_mib,
+             "MiB that calls go round through, so that caches are cold; 0 keeps them warm (512)");
+  command->add_option("--seconds", options->seconds, "How long to measure, about (30)")
+      ->check(CLI::Range(0.1, 86400.0).description(""))
+      ->type_name("S");
+  add_output_option(*command, options->output);
+  command->footer(
+      "Codecs go in pairs: the first of -ctk with the first of -ctv, and so on. f16 is measured in any case: speeds "
+      "are\n"
+      "relative to it. A call's bytes are the keys and values that it must read; of other ops, what it reads and "
+      "writes.\n\n"
+      "Examples:\n"
+      "  rota bench attend\n"
+      "  rota bench attend -ctk f16,turbo4 -ctv f16,turbo4 -c 4096,16384 -t 1,2\n"
+      "  rota bench attend --head-dim 256 --group 8 -ctk turbo4 -ctv turbo3 -o md\n"
+      "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
+      "  rota bench attend -o json > bench.json && rota report bench.json");
+  command->callback([&invocation, options] { print(Bench(*options, invocation).run(), options->output); });
+}
+
+}  // namespace rota::tool
