@@ -85,6 +85,7 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   add_devices(*app, invocation);
   add_doctor(*app, invocation);
   add_bench(*app, invocation);
+  add_estimate(*app, invocation);
   add_distort(*app, invocation);
   add_completions(*app, invocation);
   add_manual(*app, invocation);
