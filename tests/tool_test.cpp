@@ -1,8 +1,5 @@
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,25 +9,16 @@
 #include <string>
 #include <vector>
 
-// The rota command, as a user meets it. ROTA_TOOL_PATH and ROTA_SOURCE_FOLDER are set by the build.
+#include "harness/tool_run.h"
+
+// The rota command, as a user meets it. ROTA_SOURCE_FOLDER is set by the build.
 
 namespace {
 
-struct Output {
-  std::string text;
-  int exit_code = -1;
-};
+using rota::test::contains;
+using Output = rota::test::ToolOutput;
 
-Output run(const std::string& arguments) {
-  Output output;
-  FILE* const pipe = popen((std::string(ROTA_TOOL_PATH) + " " + arguments + " 2>&1").c_str(), "r");
-  std::array<char, 4096> part{};
-  while (const std::size_t size = std::fread(part.data(), 1, part.size(), pipe)) output.text.append(part.data(), size);
-  output.exit_code = WEXITSTATUS(pclose(pipe));
-  return output;
-}
-
-bool contains(const Output& output, std::string_view text) { return output.text.find(text) != std::string::npos; }
+Output run(const std::string& arguments) { return rota::test::run_tool(arguments); }
 
 TEST(Tool, WithoutACommandIsWrongUsage) {
   EXPECT_EQ(run("").exit_code, 2);

@@ -45,5 +45,6 @@ void add_distort(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_estimate(CLI::App& app, Invocation& invocation);
 void add_manual(CLI::App& app, Invocation& invocation);
+void add_report(CLI::App& app, Invocation& invocation);
 
 }  // namespace rota::tool

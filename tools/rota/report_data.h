@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// What `rota bench` and `rota distort` wrote, read back. A file may come from anywhere: whatever is in these structs
+// was checked.
+
+namespace rota::tool {
+
+// What measured, when and where. Empty: the file does not say.
+struct Origin {
+  std::string path;
+  std::string label;  // a short name that no other file has
+  std::string version, commit, build, date, command;
+  std::vector<std::string> devices;
+};
+
+struct BenchRow {
+  std::string op, k, v;  // v is k where there is only one
+  std::string device, model;
+  std::uint64_t head_dim = 0, keys = 0;
+  std::optional<std::uint64_t> value_dim, kv_heads, group, rows, sequences, threads, samples, bytes;
+  double median_ms = 0, p25_ms = 0, p75_ms = 0;
+  std::optional<double> min_ms, spread, gbps, read_gbps, fraction_of_read, speedup_vs_f16;
+  bool noisy = false;
+};
+
+struct Bench {
+  Origin origin;
+  std::optional<double> read_spread;
+  bool noisy = false;
+  std::vector<BenchRow> rows;
+};
+
+// mse is error's power by signal's power.
+struct StorageRow {
+  std::string source, side, codec;
+  std::optional<std::uint64_t> head_dim, values;
+  double bits_stored = 0, mse = 0;
+  std::optional<double> theory_mse, shannon_mse, max_error;
+};
+
+struct AttentionRow {
+  std::string source, k, v;
+  double bits_stored = 0;
+  std::optional<double> logit_error, kl, output_error;
+};
+
+struct Distort {
+  Origin origin;
+  std::vector<StorageRow> rows;
+  std::vector<AttentionRow> attention;
+};
+
+struct ReportData {
+  std::vector<Bench> bench;
+  std::vector<Distort> distort;
+};
+
+// Throws Failure, which names the file, the row, the key, what was found and what was wanted.
+ReportData read_reports(const std::vector<std::string>& paths);
+
+}  // namespace rota::tool
