@@ -143,7 +143,8 @@ TEST(Gguf, CountsThatTheFileHasNoRoomForAreRefused) {
     }
     expect_refused(read(small().raw("some", GgufWriter::string, GgufWriter::bytes_of(count)).file()),
                    "the length of \"some\" is " + std::to_string(count));
-    expect_refused(read(small().metadata().substr(0, 24) + GgufWriter::bytes_of(count)), "the length of key 0 is");
+    expect_refused(read(small().metadata().substr(0, 24) + GgufWriter::bytes_of(count) + std::string(200, ' ')),
+                   "the length of key 0 is");
     expect_refused(
         read(small()
                  .raw("llama.attention.key_length", GgufWriter::array, GgufWriter::array_head(GgufWriter::u32, count))
@@ -392,6 +393,7 @@ TEST_F(GgufFiles, TheSizeOfTheWeightsIsThatOfTheFile) {
   const auto head = rota::tool::read_gguf_file(write("head.gguf", whole.substr(0, whole.size() - 100)));
   EXPECT_FALSE(head->weights_bytes.has_value()) << "tensor b begins beyond the end";
   EXPECT_EQ(head->incomplete, "the file ends before its tensors do");
+  EXPECT_EQ(rota::tool::read_gguf_file(write("none.gguf", small().file()))->incomplete, "the file has no tensors");
   EXPECT_FALSE(rota::tool::read_gguf_file(write("list.gguf", writer.metadata() + "abc"))->weights_bytes.has_value());
 }
 

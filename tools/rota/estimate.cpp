@@ -106,6 +106,11 @@ void add_group(Model& model, const Shape& shape) {
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) group.layers.push_back(first + layer);
 }
 
+bool parse_whole(const char* first, const char* last, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(first, last, number);
+  return end == last && error == std::errc{};
+}
+
 // "layers=22,kv-heads=1,head-dim=256,window=512"
 Shape parsed_group(const std::string& text) {
   Shape shape;
@@ -122,7 +127,7 @@ Shape parsed_group(const std::string& text) {
                                  : name == "window"    ? &shape.window
                                                        : nullptr;
     const char* const last = value.data() + value.size();
-    if (field == nullptr || value.empty() || std::from_chars(value.data(), last, *field).ptr != last) {
+    if (field == nullptr || value.empty() || !parse_whole(value.data(), last, *field)) {
       fail_usage(
           fmt::format("--group has \"{}\"; wanted layers, kv-heads, head-dim, value-dim or window, = and a number",
                       part),

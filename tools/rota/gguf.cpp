@@ -456,6 +456,8 @@ Result<GgufFile> read_gguf_file(const std::filesystem::path& path) {
   GgufFile file{.header = *std::move(header)};
   if (!file.header.holds_tensors) {
     file.incomplete = "the file ends before its tensors do";
+  } else if (file.header.parts == 1 && file.header.tensors == 0) {
+    file.incomplete = "the file has no tensors";
   } else if (file.header.parts == 1) {
     file.weights_bytes = size_bytes;
   } else if (const Parts parts = look_for_parts(path, file.header); parts.found == file.header.parts) {
