@@ -91,7 +91,7 @@ TEST(ToolChart, ChartsShowAllTheyAreGiven) {
   const LineChart lines{.label = "a & b",
                         .x = {"keys", Scale::logarithmic},
                         .y = {"time, ms", Scale::logarithmic},
-                        .series = {{"one", {1, 0, 0}, Drawn::line_with_markers, {{1, 2, Spread{1, 3}}, {10, 4}}},
+                        .series = {{"one", {1, 0, 0}, Drawn::line_with_markers, {{1, 2, Interval{1, 3}}, {10, 4}}},
                                    {"bound", {0, 0, 1}, Drawn::line, {{1, 1}, {10, 1}}}}};
   const std::string text = svg(lines);
   for (const char* part : {"aria-label=\"a &amp; b\"", ">keys<", ">time, ms<", ">one<", ">bound<", "class=\"whisker\"",

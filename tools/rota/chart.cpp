@@ -112,7 +112,7 @@ class Mapping {
   double low_, high_, from_, to_;
 };
 
-Spread range_of(Scale scale, double low, double high) {
+Interval range_of(Scale scale, double low, double high) {
   if (scale == Scale::logarithmic) {
     const double room = low == high ? 2 : std::max(1.1, std::pow(high / low, 0.04));
     return {low / room, high * room};
@@ -122,7 +122,7 @@ Spread range_of(Scale scale, double low, double high) {
   return {low - room, high + room};
 }
 
-std::vector<double> ticks_of(const Axis& axis, Spread range, std::size_t most) {
+std::vector<double> ticks_of(const Axis& axis, Interval range, std::size_t most) {
   if (!axis.ticks.empty()) return axis.ticks;
   return axis.scale == Scale::logarithmic ? log_ticks(range.low, range.high, most)
                                           : linear_ticks(range.low, range.high, most);
@@ -237,7 +237,7 @@ void draw_x_axis(Drawing& drawing, const Axis& axis, const Mapping& place, doubl
   drawing.text("axis-title", title_centre, bottom + 37, "middle", axis.title);
 }
 
-void draw_spread(Drawing& drawing, double x, const Spread& spread, const Mapping& place) {
+void draw_spread(Drawing& drawing, double x, const Interval& spread, const Mapping& place) {
   const double low = place(spread.low), high = place(spread.high);
   if (std::abs(high - low) < 1) return;
   drawing.line("whisker", x, low, x, high);
@@ -348,7 +348,8 @@ std::vector<double> linear_ticks(double low, double high, std::size_t most) {
       const double first = std::ceil(low / step), last = std::floor(high / step);
       if (last - first + 1 > static_cast<double>(most)) continue;
       std::vector<double> ticks;
-      for (double at = first; at <= last; ++at) {
+      for (std::size_t index = 0; index < static_cast<std::size_t>(last - first + 1); ++index) {
+        const double at = first + static_cast<double>(index);
         const double tick = decade < 0 ? at * mantissa / std::pow(10, -decade) : at * step;
         ticks.push_back(tick == 0 ? 0 : tick);  // no -0
       }
@@ -384,11 +385,11 @@ std::vector<double> log_ticks(double low, double high, std::size_t most) {
 }
 
 std::string svg(const LineChart& chart) {
-  Spread x_data{0, 0}, y_data{0, 0};
+  Interval x_data{0, 0}, y_data{0, 0};
   bool any = false;
   for (const Series& series : chart.series) {
     for (const Point& point : series.points) {
-      const Spread spread = point.spread.value_or(Spread{point.y, point.y});
+      const Interval spread = point.spread.value_or(Interval{point.y, point.y});
       if (!std::exchange(any, true)) {
         x_data = {point.x, point.x};
         y_data = spread;
@@ -398,8 +399,8 @@ std::string svg(const LineChart& chart) {
     }
   }
   if (!any) return {};
-  const Spread y_range = range_of(chart.y.scale, y_data.low, y_data.high);
-  const Spread x_range = range_of(chart.x.scale, x_data.low, x_data.high);
+  const Interval y_range = range_of(chart.y.scale, y_data.low, y_data.high);
+  const Interval x_range = range_of(chart.x.scale, x_data.low, x_data.high);
   const std::vector<double> y_ticks = ticks_of(chart.y, y_range, 7);
   const std::vector<std::string> y_texts = tick_texts(chart.y, y_ticks);
   double widest = 0;

@@ -38,13 +38,13 @@ struct Style {
   std::size_t colour = 0, marker = 0, dash = 0;
 };
 
-struct Spread {
+struct Interval {
   double low, high;
 };
 
 struct Point {
   double x, y;
-  std::optional<Spread> spread{};
+  std::optional<Interval> spread{};
   std::string name{};   // drawn beside it
   std::string note{};   // shown by a mouse over it
   bool hollow = false;  // not to be relied on
@@ -75,7 +75,7 @@ struct Bar {
   std::string name;
   Style style{};
   double value = 0;
-  std::optional<Spread> spread{};
+  std::optional<Interval> spread{};
   std::string note{};
   bool hollow = false;
 };

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <compare>
 #include <map>
+#include <ranges>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -32,7 +33,7 @@ struct Said {
   std::string text{};
   auto operator<=>(const Said&) const = default;
 };
-constexpr std::size_t kThreads = 8;
+constexpr std::size_t kThreads = 9;  // in a setting: the last
 using Setting = std::array<Said, kThreads + 1>;
 
 Setting setting_of(const BenchRow& row) {
@@ -49,6 +50,7 @@ Setting setting_of(const BenchRow& row) {
           value_dim == row.head_dim ? Said{} : number("value_dim", value_dim),
           many(row.kv_heads, "KV head"),
           row.group ? number("group", *row.group) : Said{},
+          row.window ? number("window", *row.window) : Said{},
           many(row.rows, "row"),
           many(row.sequences, "sequence"),
           many(row.threads, "thread")};
@@ -71,7 +73,7 @@ std::string percent(double part) { return fmt::format("{}%", number_text(100 * p
 // A number of a row, with what its middle half of samples spans.
 struct Metric {
   std::optional<double> value;
-  Spread spread;
+  Interval spread;
 };
 
 Metric time_of(const BenchRow& row) { return {row.median_ms, {row.p25_ms, row.p75_ms}}; }
@@ -169,7 +171,7 @@ class OpView {
       }
     }
     for (auto& [setting, panel] : panels) {
-      std::ranges::stable_sort(panel.entries, {}, [&](const Entry& entry) {
+      std::ranges::sort(panel.entries, {}, [&](const Entry& entry) {
         return std::tuple(pair_index(entry), entry.file, entry.row->threads.value_or(0), entry.row->keys);
       });
       panels_.push_back(std::move(panel));
@@ -224,7 +226,7 @@ void add_time_lines(Panels& panels, const OpView& view, const Panel& panel) {
     const BenchRow& row = *entry.row;
     chart.series.back().points.push_back({.x = static_cast<double>(row.keys),
                                           .y = row.median_ms * unit.per_ms,
-                                          .spread = Spread{row.p25_ms * unit.per_ms, row.p75_ms * unit.per_ms},
+                                          .spread = Interval{row.p25_ms * unit.per_ms, row.p75_ms * unit.per_ms},
                                           .note = view.note_of(entry),
                                           .hollow = row.noisy});
   }
@@ -244,15 +246,15 @@ void add_bars(Panels& panels, const OpView& view, const Panel& panel, const Bars
                  .limit = bars.limit};
   std::size_t room = kMostBars;
   const std::set<std::uint64_t> keys = keys_of(panel);
-  for (auto key = keys.rbegin(); key != keys.rend(); ++key) {
-    BarGroup group{counted(*key, view.keys_noun())};
+  for (const std::uint64_t key : std::views::reverse(keys)) {
+    BarGroup group{counted(key, view.keys_noun())};
     for (const Entry& entry : panel.entries) {
       const Metric metric = bars.metric(*entry.row);
-      if (entry.row->keys != *key || !metric.value) continue;
+      if (entry.row->keys != key || !metric.value) continue;
       group.bars.push_back({.name = view.name_of(entry),
                             .style = view.style_of(entry),
                             .value = *metric.value * bars.factor,
-                            .spread = Spread{metric.spread.low * bars.factor, metric.spread.high * bars.factor},
+                            .spread = Interval{metric.spread.low * bars.factor, metric.spread.high * bars.factor},
                             .note = view.note_of(entry),
                             .hollow = entry.row->noisy});
     }
@@ -470,9 +472,9 @@ Section table_of(const Bench& file, std::size_t index, bool named) {
   using Align = HtmlTable::Align;
   HtmlTable table;
   for (const char* title : {"op", "K", "V", "device", "model"}) table.add_column(title, Align::left);
-  for (const char* title :
-       {"head_dim", "value_dim", "KV heads", "group", "keys", "rows", "sequences", "threads", "samples", "median, ms",
-        "min, ms", "p25, ms", "p75, ms", "spread", "bytes", "GB/s", "read, GB/s", "of read", "× f16"}) {
+  for (const char* title : {"head_dim",  "value_dim", "KV heads", "group",      "window",  "keys",    "rows",
+                            "sequences", "threads",   "samples",  "median, ms", "min, ms", "p25, ms", "p75, ms",
+                            "spread",    "bytes",     "GB/s",     "read, GB/s", "of read", "× f16"}) {
     table.add_column(title, Align::right);
   }
   table.add_column("noisy", Align::left);
@@ -488,6 +490,7 @@ Section table_of(const Bench& file, std::size_t index, bool named) {
                    whole(row.value_dim),
                    whole(row.kv_heads),
                    whole(row.group),
+                   whole(row.window),
                    whole(row.keys),
                    whole(row.rows),
                    whole(row.sequences),

@@ -237,6 +237,7 @@ BenchRow read_bench_row(const Object& json) {
   row.value_dim = json.optional_count("value_dim");
   row.kv_heads = json.optional_count("kv_heads");
   row.group = json.optional_count("group");
+  row.window = json.optional_count("window");
   row.rows = json.optional_count("rows");
   row.sequences = json.optional_count("sequences");
   row.threads = json.optional_count("threads");

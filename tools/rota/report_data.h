@@ -23,7 +23,7 @@ struct BenchRow {
   std::string op, k, v;  // v is k where there is only one
   std::string device, model;
   std::uint64_t head_dim = 0, keys = 0;
-  std::optional<std::uint64_t> value_dim, kv_heads, group, rows, sequences, threads, samples, bytes;
+  std::optional<std::uint64_t> value_dim, kv_heads, group, window, rows, sequences, threads, samples, bytes;
   double median_ms = 0, p25_ms = 0, p75_ms = 0;
   std::optional<double> min_ms, spread, gbps, read_gbps, fraction_of_read, speedup_vs_f16;
   bool noisy = false;

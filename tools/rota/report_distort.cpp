@@ -33,6 +33,8 @@ std::string pair_name(const AttentionRow& row) { return codec_pair(row.k, row.v)
 
 Style style_of(std::size_t index) { return {1 + index % 7, 1 + index + index / 7, index / 7}; }
 
+std::pair<double, double> place_of(const Point& point) { return {point.x, point.y}; }
+
 // Series by name, in the order in which names come; no more than there is room for.
 class SeriesByName {
  public:
@@ -46,7 +48,7 @@ class SeriesByName {
     return &series_.back();
   }
   std::vector<Series> sorted() && {
-    for (Series& one : series_) std::ranges::stable_sort(one.points, {}, &Point::x);
+    for (Series& one : series_) std::ranges::sort(one.points, {}, place_of);
     return std::move(series_);
   }
 
@@ -108,7 +110,7 @@ void add_rate_panel(Panels& panels, const std::string& title, const std::vector<
                   .series = std::move(measured).sorted()};
   if (chart.series.empty()) return;
   for (Series* const extra : {&theory, &bound}) {
-    std::ranges::stable_sort(extra->points, {}, &Point::x);
+    std::ranges::sort(extra->points, {}, place_of);
     if (!extra->points.empty()) chart.series.push_back(std::move(*extra));
   }
   panels.add(title, svg(chart));
@@ -267,7 +269,7 @@ std::string heat_tables(const std::vector<Distort>& files) {
 void say_storage(const Distort& file, const std::string& prefix, std::vector<std::string>& findings) {
   // Bits that an ideal codec would need less, per source: all codecs that have a bound.
   std::vector<std::string> order;
-  std::map<std::string, Spread> waste;
+  std::map<std::string, Interval> waste;
   double worst_theory = 1;
   const StorageRow* off_theory = nullptr;
   for (const StorageRow& row : file.rows) {
@@ -277,7 +279,7 @@ void say_storage(const Distort& file, const std::string& prefix, std::vector<std
         order.push_back(row.source);
         waste[row.source] = {bits, bits};
       }
-      Spread& spread = waste[row.source];
+      Interval& spread = waste[row.source];
       spread = {std::min(spread.low, bits), std::max(spread.high, bits)};
     }
     if (row.mse > 0 && row.theory_mse.value_or(0) > 0) {
@@ -290,7 +292,7 @@ void say_storage(const Distort& file, const std::string& prefix, std::vector<std
   }
   constexpr std::size_t kMostSources = 4;
   for (std::size_t at = 0; at < std::min(order.size(), kMostSources); ++at) {
-    const Spread& spread = waste[order[at]];
+    const Interval& spread = waste[order[at]];
     const std::string low = number_text(spread.low, 2), high = number_text(spread.high, 2);
     findings.push_back(fmt::format("{}On {}, codecs store {} bits per value more than Shannon's bound for their error.",
                                    prefix, source_name(order[at]), low == high ? low : low + " to " + high));

@@ -100,7 +100,9 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
   .common, .kind > p { break-after: avoid; }
   p, figure, .origin, .heat, tr, .findings li, .kind:not(.many) { break-inside: avoid; }
   figure, .scroll { overflow: visible; }
-  .kinds, .many .panels { grid-template-columns: 1fr 1fr; gap: .6rem 1rem; }
+  .kinds { grid-template-columns: 1fr 1fr; gap: .6rem 1rem; }
+  .many .panels { display: block; }
+  .many figure { display: inline-block; width: 48%; margin: .3rem 1% .3rem 0; vertical-align: top; }
   .chart { min-width: 0; }
   .tables { break-before: page; }
   table { font-size: 6.5pt; }
