@@ -1,24 +1,39 @@
-# What a stranger's project finds: headers, library, CMake package, pkg-config file, and the tool.
+# What a stranger's project finds: headers, library, CMake package, pkg-config file, and the tool. Components are what
+# cmake/RotaPackages.cmake makes packages of.
 
 include(CMakePackageConfigHelpers)
 
-install(TARGETS rota EXPORT rota LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/rota DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(FILES ${PROJECT_BINARY_DIR}/include/rota/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/rota)
+install(
+  TARGETS rota EXPORT rota
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/rota DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+        FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_BINARY_DIR}/include/rota/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/rota COMPONENT development)
 if(ROTA_TOOL)
-  install(TARGETS rota_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS rota_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+  get_target_property(pages rota_tool ROTA_PAGES)
+  get_target_property(completions rota_tool ROTA_COMPLETIONS)
+  if(pages)
+    set(share ${CMAKE_INSTALL_DATAROOTDIR})
+    install(DIRECTORY ${pages}/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tool)
+    install(FILES ${completions}/rota.bash DESTINATION ${share}/bash-completion/completions RENAME rota COMPONENT tool)
+    install(FILES ${completions}/rota.fish DESTINATION ${share}/fish/vendor_completions.d COMPONENT tool)
+    # zsh looks there, but Debian's under /usr only where packages put theirs: see RotaPackages.cmake.
+    install(FILES ${completions}/rota.zsh DESTINATION ${share}/zsh/site-functions RENAME _rota COMPONENT zsh)
+  endif()
 endif()
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/rota)
-install(EXPORT rota NAMESPACE rota:: DESTINATION ${package_folder} FILE rota-targets.cmake)
+install(EXPORT rota NAMESPACE rota:: DESTINATION ${package_folder} FILE rota-targets.cmake COMPONENT development)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/rota-config.cmake.in ${PROJECT_BINARY_DIR}/rota-config.cmake
                               INSTALL_DESTINATION ${package_folder})
 # Before 1.0 a minor version may change the interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/rota-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/rota-config.cmake ${PROJECT_BINARY_DIR}/rota-config-version.cmake
-        DESTINATION ${package_folder})
+        DESTINATION ${package_folder} COMPONENT development)
 
 # Relative, so that an installed tree may be moved.
 file(RELATIVE_PATH rota_pc_up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/rota.pc.in ${PROJECT_BINARY_DIR}/rota.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/rota.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/rota.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

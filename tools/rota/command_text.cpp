@@ -19,9 +19,10 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-OptionText describe(const CLI::Option& option) {
+OptionText describe(const CLI::Option& option, const std::vector<std::string>& commands) {
   OptionText text{.names = {}, .value = {}, .choices = {}, .description = option.get_description()};
   text.required = option.get_required();
+  text.repeated = option.get_items_expected_max() > 1;
   if (option.get_positional()) {
     text.names = {option.get_name(true, false)};
   } else {
@@ -33,7 +34,12 @@ OptionText describe(const CLI::Option& option) {
   }
   if (option.get_items_expected_max() > 0) {
     text.value = option.get_type_name();
+    if (const auto set = text.value.find(":{"); set != std::string::npos) {  // CLI::IsMember's
+      text.value = text.value.substr(set + 2, text.value.size() - set - 3);
+      std::ranges::replace(text.value, ',', '|');
+    }
     if (text.value.find('|') != std::string::npos) text.choices = split(text.value, '|');
+    if (text.value == "COMMAND") text.choices = commands;
   }
   return text;
 }
@@ -68,21 +74,28 @@ std::string left_side(const OptionText& option) {
   return text;
 }
 
-std::string last_word(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
+// Not only those that were called.
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
 
 }  // namespace
 
+std::string last_word(const std::string& name) { return name.substr(name.rfind(' ') + 1); }
+
 CommandText describe(const CLI::App& app) {
   CommandText text{.name = app.get_name(), .description = app.get_description(), .footer = app.get_footer()};
-  for (const CLI::App* parent = app.get_parent(); parent != nullptr; parent = parent->get_parent()) {
-    text.name = parent->get_name() + " " + text.name;
+  const CLI::App* root = &app;
+  while (root->get_parent() != nullptr) {
+    root = root->get_parent();
+    text.name = root->get_name() + " " + text.name;
   }
+  std::vector<std::string> all;
+  for (const CLI::App* command : commands_of(*root)) all.push_back(command->get_name());
   for (const CLI::Option* option : app.get_options()) {
-    (option->get_positional() ? text.positionals : text.options).push_back(describe(*option));
+    (option->get_positional() ? text.positionals : text.options).push_back(describe(*option, all));
   }
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    text.commands.push_back(describe(*command));
-  }
+  for (const CLI::App* command : commands_of(app)) text.commands.push_back(describe(*command));
   return text;
 }
 

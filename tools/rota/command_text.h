@@ -25,6 +25,7 @@ struct OptionText {
   std::vector<std::string> choices;  // if it takes one of these
   std::string description;
   bool required = false;
+  bool repeated = false;  // may be given again; of a positional: takes several words
 };
 
 struct CommandText {
@@ -33,6 +34,9 @@ struct CommandText {
   std::vector<OptionText> positionals, options;
   std::vector<CommandText> commands;
 };
+
+// "bench" of "rota bench"
+std::string last_word(const std::string& name);
 
 CommandText describe(const CLI::App& app);
 

@@ -2,9 +2,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
-#include <sstream>
 
+#include "build_info.h"
 #include "command.h"
 #include "command_text.h"
 #include "rota/version.h"
@@ -57,11 +59,29 @@ void print_page(const CLI::App& app, const std::string& name) {
   fmt::print("{}", man_page(*found));
 }
 
+void write_page(const CommandText& command, const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / (page_name(command) + ".1");
+  std::ofstream file(path);
+  file << man_page(command);
+  if (!file.flush()) throw Failure(Exit::failed_check, fmt::format("cannot write {}", path.string()));
+}
+
+void write_pages(const CLI::App& app, const std::filesystem::path& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) {
+    throw Failure(Exit::failed_check, fmt::format("cannot make the folder {}: {}", folder.string(), failed.message()));
+  }
+  const CommandText whole = describe(app);
+  write_page(whole, folder);
+  for (const CommandText& part : whole.commands) write_page(part, folder);
+}
+
 }  // namespace
 
 std::string man_page(const CommandText& command) {
   const std::string name = page_name(command);
-  std::string text = fmt::format(".TH {} 1 \"\" \"rota {}\" \"User Commands\"\n", roff(name), ROTA_VERSION);
+  std::string text = fmt::format(".TH {} 1 {} \"rota {}\" \"User Commands\"\n", roff(name), ROTA_DATE, ROTA_VERSION);
   text += fmt::format(".SH NAME\n{} \\- {}\n", roff(name), roff(command.description));
   text += fmt::format(".SH SYNOPSIS\n.B {}\n", roff(usage_text(command)));
   if (!command.commands.empty()) text += ".SH COMMANDS\n";
@@ -78,11 +98,20 @@ std::string man_page(const CommandText& command) {
 }
 
 void add_manual(CLI::App& app, Invocation&) {
-  CLI::App* const command = app.add_subcommand("manual", "Print a command's man page");
+  CLI::App* const command = app.add_subcommand("manual", "Print a command's man page, or write all of them");
   const auto name = std::make_shared<std::string>();
-  command->add_option("COMMAND", *name, "Whose page; else that of rota itself");
-  command->footer("Examples:\n  rota manual bench | man -l -");
-  command->callback([&app, name] { print_page(app, *name); });
+  const auto folder = std::make_shared<std::string>();
+  CLI::Option* const one = command->add_option("COMMAND", *name, "Whose page; else that of rota itself");
+  one->type_name("COMMAND");
+  command->add_option("--all", *folder, "Write every page into this folder")->type_name("FOLDER")->excludes(one);
+  command->footer("Examples:\n  rota manual bench | man -l -\n  rota manual --all ~/.local/share/man/man1");
+  command->callback([&app, name, folder] {
+    if (folder->empty()) {
+      print_page(app, *name);
+    } else {
+      write_pages(app, *folder);
+    }
+  });
 }
 
 }  // namespace rota::tool
