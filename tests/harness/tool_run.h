@@ -16,13 +16,18 @@ struct ToolOutput {
   int exit_code = -1;
 };
 
-inline ToolOutput run_tool(const std::string& arguments) {
+// What a shell's command prints to stdout and stderr.
+inline ToolOutput run_shell(const std::string& command) {
   ToolOutput output;
-  FILE* const pipe = popen((std::string(ROTA_TOOL_PATH) + " " + arguments + " 2>&1").c_str(), "r");
+  FILE* const pipe = popen(("{ " + command + "; } 2>&1").c_str(), "r");
   std::array<char, 4096> part{};
   while (const std::size_t size = std::fread(part.data(), 1, part.size(), pipe)) output.text.append(part.data(), size);
   output.exit_code = WEXITSTATUS(pclose(pipe));
   return output;
+}
+
+inline ToolOutput run_tool(const std::string& arguments) {
+  return run_shell(std::string(ROTA_TOOL_PATH) + " " + arguments);
 }
 
 inline bool contains(const ToolOutput& output, std::string_view text) {
