@@ -22,6 +22,9 @@ export PKG_CONFIG_PATH=$folder/pkgconfig
 "$cxx" -std=c++20 -Wall -Wextra -Werror "$example" $(pkg-config --cflags --libs rota) -o "$work/by-pkg-config"
 LD_LIBRARY_PATH=$folder "$work/by-pkg-config" | diff "$work/by-cmake" -
 "$work/prefix/bin/rota" doctor --device cpu --selftest
+for path in man/man1/rota.1 man/man1/rota-bench.1 bash-completion/completions/rota zsh/site-functions/_rota fish/vendor_completions.d/rota.fish; do
+  [ -s "$work/prefix/share/$path" ] || { echo "share/$path is not installed"; exit 1; }
+done
 
 readelf -d "$library" | grep -q 'SONAME.*\[librota\.so\.[0-9]*\]' || { echo "no versioned SONAME"; exit 1; }
 symbols=$(nm -DC --defined-only "$library")
