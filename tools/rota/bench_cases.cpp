@@ -339,9 +339,9 @@ void BenchDevice::take(std::uint64_t bytes) {
 
 BenchWork make_work(BenchDevice& bench, const BenchShape& shape) {
   using Maker = BenchWork (*)(BenchDevice&, const BenchShape&);
-  static const std::map<std::string, Maker> kMakers{
+  static const std::map<std::string, Maker> makers{
       {"attend", attend_work}, {"rope", rope_work}, {"seal", seal_work}, {"store", store_work}};
-  return kMakers.at(shape.op)(bench, shape);
+  return makers.at(shape.op)(bench, shape);
 }
 
 BenchWork make_read(BenchDevice& bench) {

@@ -91,7 +91,11 @@ double ratio(double part, double whole) {
 // The library knows nothing of files; its message gets the name of the one whose numbers it was given.
 template <class T>
 T value_for(const std::filesystem::path& path, Result<T> result) {
-  if (!result) throw BadResult({result.error().code, fmt::format("{}: {}", path.string(), result.error().message)});
+  if (!result) {
+    // An argument that came from the file is the file's fault.
+    const Errc code = result.error().code == Errc::invalid_argument ? Errc::io : result.error().code;
+    throw BadResult({code, fmt::format("{}: {}", path.string(), result.error().message)});
+  }
   return std::move(result).value();
 }
 
@@ -577,7 +581,8 @@ void add_distort(CLI::App& app, Invocation&) {
       app.add_subcommand("distort", "Say what sealed pages do to attention on recorded queries, keys and values");
   const auto options = std::make_shared<Options>();
   command->add_option("CAPTURES", options->captures, "Folder of NAME_q.npy, NAME_k.npy and NAME_v.npy, f16")
-      ->required();
+      ->required()
+      ->type_name("FOLDER");
   take_one_of(command->add_option("-o,--output", options->output, "How to print it"), {"md", "json"});
   add_device(*command, options->device, "Where pages are sealed, e.g. vulkan:0");
   command->add_option("--page", options->page, "Tokens of a page: 64 or 128")->check(CLI::IsMember({64, 128}));

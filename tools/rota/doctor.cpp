@@ -83,7 +83,7 @@ void print_text(std::span<const Json> rows, const Options& options) {
       continue;
     }
     std::size_t end = at;
-    while (end < rows.size() && rows[end].value("op", "") == row.at("op")) ++end;
+    while (end < rows.size() && rows[end].value("op", "") == row.at("op").get<std::string>()) ++end;
     fmt::print("{}", op_line(rows.subspan(at, end - at)));
     at = end;
   }

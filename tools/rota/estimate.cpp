@@ -236,7 +236,7 @@ class Estimator {
   std::vector<Case> cases() {
     std::vector<std::optional<std::uint64_t>> contexts;
     for (const std::uint64_t context : options_.contexts) {
-      contexts.push_back(context == 0 ? model_context("-c 0 stands for the model's own context, which") : context);
+      contexts.emplace_back(context == 0 ? model_context("-c 0 stands for the model's own context, which") : context);
     }
     if (options_.fit) contexts = {std::nullopt};
     if (contexts.empty()) contexts = {model_context("the model's context")};
@@ -262,7 +262,7 @@ class Estimator {
   bool can_serve(const CodecPair& pair) {
     if (named_codecs()) return true;
     const auto tried = estimate(spec_of(pair, 1));
-    if (tried || estimate(spec_of({DType::f16, DType::f16}, 1)).ok() == false) return true;
+    if (tried || !estimate(spec_of({DType::f16, DType::f16}, 1))) return true;
     left_out_.push_back(fmt::format("{} is left out: {}", name(pair.k), tried.error().message));
     return false;
   }
@@ -420,7 +420,7 @@ void list_models(const Options& options, const Invocation& invocation) {
       kinds.push_back(fmt::format("{} of {}", group.layers.size(), group.kind()));
     report.table.rows.push_back({{"name", model.name},
                                  {"title", model.title},
-                                 {"context", *model.context},
+                                 {"context", model.context ? Json(*model.context) : Json(nullptr)},
                                  {"layers", model.layers()},
                                  {"kinds", fmt::format("{}", fmt::join(kinds, "; "))}});
   }

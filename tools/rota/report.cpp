@@ -66,7 +66,7 @@ void add_report(CLI::App& app, Invocation&) {
       ->add_option("FILES", options->files,
                    "JSON of rota bench and rota distort; series of several are told apart by name")
       ->required();
-  command->add_option("-O,--out", options->out, "File to write; - is stdout")->capture_default_str();
+  command->add_option("-O,--out", options->out, "File to write; - is stdout")->capture_default_str()->type_name("FILE");
   command->add_option("--title", options->title, "Title of the page");
   command->footer(
       "Examples:\n  rota bench attend -o json > bench.json && rota report bench.json\n"

@@ -85,7 +85,7 @@ void add_rate_panel(Panels& panels, const std::string& title, const std::vector<
   std::set<std::string> named;
   std::set<std::pair<double, double>> seen;
   for (const auto& [file, row] : entries) {
-    const bool draw = row->mse > 0 && !(few && row->bits_stored >= kFewBits);
+    const bool draw = row->mse > 0 && (!few || row->bits_stored < kFewBits);
     Series* const series =
         draw
             ? measured.find(with_label(family_of(row->codec) + (row->side == "k" ? ", keys" : ", values"), files, file))
@@ -98,11 +98,12 @@ void add_rate_panel(Panels& panels, const std::string& title, const std::vector<
                               .y = row->mse,
                               .name = named.insert(row->codec).second ? cut(row->codec, 12) : std::string(),
                               .note = rate_note(*row)});
-    if (row->theory_mse.value_or(0) > 0 && seen.insert({row->bits_stored, *row->theory_mse}).second) {
-      theory.points.push_back(
-          {.x = row->bits_stored, .y = *row->theory_mse, .note = "theory: " + number_text(*row->theory_mse)});
+    const double theory_mse = row->theory_mse.value_or(0);
+    if (theory_mse > 0 && seen.insert({row->bits_stored, theory_mse}).second) {
+      theory.points.push_back({.x = row->bits_stored, .y = theory_mse, .note = "theory: " + number_text(theory_mse)});
     }
-    if (row->shannon_mse.value_or(0) > 0) bound.points.push_back({row->bits_stored, *row->shannon_mse});
+    const double shannon_mse = row->shannon_mse.value_or(0);
+    if (shannon_mse > 0) bound.points.push_back({row->bits_stored, shannon_mse});
   }
   LineChart chart{.label = "Error against bits: " + title,
                   .x = {"bits stored per value"},
@@ -181,7 +182,7 @@ Panels attention_panels(const std::vector<Distort>& files) {
         std::string name = sources.size() > 1 ? source_name(row.source) : std::string();
         if (families.size() > 1 || name.empty()) name += (name.empty() ? "" : ", ") + family_of(row.k);
         name = with_label(name, files, file);
-        const bool draw = *error > 0 && !(few && row.bits_stored >= kFewBits);
+        const bool draw = *error > 0 && (!few || row.bits_stored < kFewBits);
         Series* const series = !draw ? nullptr : same ? pairs.find(name) : mixed.find(name + ", K and V differ");
         if (series == nullptr || series->points.size() == kMostPoints) {
           ++panels.rows_left;
@@ -273,8 +274,9 @@ void say_storage(const Distort& file, const std::string& prefix, std::vector<std
   double worst_theory = 1;
   const StorageRow* off_theory = nullptr;
   for (const StorageRow& row : file.rows) {
-    if (row.mse > 0 && row.shannon_mse.value_or(0) > 0 && row.bits_stored < kFewBits) {
-      const double bits = 0.5 * std::log2(row.mse / *row.shannon_mse);
+    const double shannon_mse = row.shannon_mse.value_or(0);
+    if (row.mse > 0 && shannon_mse > 0 && row.bits_stored < kFewBits) {
+      const double bits = 0.5 * std::log2(row.mse / shannon_mse);
       if (!waste.contains(row.source)) {
         order.push_back(row.source);
         waste[row.source] = {bits, bits};
@@ -282,8 +284,9 @@ void say_storage(const Distort& file, const std::string& prefix, std::vector<std
       Interval& spread = waste[row.source];
       spread = {std::min(spread.low, bits), std::max(spread.high, bits)};
     }
-    if (row.mse > 0 && row.theory_mse.value_or(0) > 0) {
-      const double ratio = row.mse / *row.theory_mse;
+    const double theory_mse = row.theory_mse.value_or(0);
+    if (row.mse > 0 && theory_mse > 0) {
+      const double ratio = row.mse / theory_mse;
       if (off_theory == nullptr || std::abs(std::log(ratio)) > std::abs(std::log(worst_theory))) {
         off_theory = &row;
         worst_theory = ratio;
@@ -295,7 +298,8 @@ void say_storage(const Distort& file, const std::string& prefix, std::vector<std
     const Interval& spread = waste[order[at]];
     const std::string low = number_text(spread.low, 2), high = number_text(spread.high, 2);
     findings.push_back(fmt::format("{}On {}, codecs store {} bits per value more than Shannon's bound for their error.",
-                                   prefix, source_name(order[at]), low == high ? low : low + " to " + high));
+                                   prefix, source_name(order[at]),
+                                   low == high ? low : fmt::format("{} to {}", low, high)));
   }
   if (off_theory != nullptr) {
     findings.push_back(
