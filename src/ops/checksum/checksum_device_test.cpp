@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 #include <span>
 #include <vector>
@@ -38,7 +37,7 @@ class ChecksumOnDevice : public OnDevice {
     EXPECT_TRUE(sums.guards_intact());
     const std::vector<std::byte> bytes = sums.read();
     std::vector<std::uint32_t> found(ranges.size());
-    std::memcpy(found.data(), bytes.data(), bytes.size());
+    std::ranges::copy(bytes, std::as_writable_bytes(std::span(found)).begin());
     return found;
   }
 
