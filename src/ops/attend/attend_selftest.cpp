@@ -50,7 +50,7 @@ Result<Side> make_side(Device& reference, const PageFormat& format, std::optiona
   const std::vector<float> tail(values->begin(), values->begin() + static_cast<std::ptrdiff_t>(more));
   values->insert(values->end(), tail.begin(), tail.end());
   const std::size_t tokens_end = values->size();
-  values->resize(2 * format.tokens * kSelfTestHeads * format.head_dim, NAN);  // no token's
+  values->resize(std::uint64_t{2} * format.tokens * kSelfTestHeads * format.head_dim, NAN);  // no token's
   side.slots = converted(std::as_bytes(std::span(*values)), DType::f32, side.dense);
   const std::vector<std::byte> rounded = converted(side.slots, side.dense, DType::f32);
   std::memcpy(values->data(), rounded.data(), rounded.size());
