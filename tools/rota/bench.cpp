@@ -303,16 +303,12 @@ void add_shape(CLI::App& command, Options& options) {
   add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and values (8)");
   add_number(command, "--group", options.group, "Query heads for each of them (4)");
   add_number(command, "--head-dim", options.head_dim, "Numbers in a head of keys (128)");
-  command.add_option("--value-dim", options.value_dim, "Numbers in a head of values, if not as many")
-      ->check(whole_number)
-      ->type_name("N");
+  add_number(command, "--value-dim", options.value_dim, "Numbers in a head of values, if not as many");
   add_numbers(command, "-c,--ctx-size", options.keys, "Keys of each sequence; of other ops, tokens (4096,16384)");
   add_codecs(command, options.codecs);
   add_numbers(command, "--rows", options.rows, "Query tokens of each sequence (1)");
   add_numbers(command, "--sequences,--parallel", options.sequences, "Sequences in one call (1)");
-  command.add_option("--window", options.window, "Newest keys that are seen, if not all")
-      ->check(whole_number)
-      ->type_name("N");
+  add_number(command, "--window", options.window, "Newest keys that are seen, if not all");
   add_number(command, "--tail", options.tail, "Newest tokens that are dense where others are sealed (128)");
   take_one_of(command.add_option("--pages", options.pages, "How pages lie in memory"), {"contiguous", "scattered"});
 }

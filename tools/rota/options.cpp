@@ -29,11 +29,6 @@ CLI::Option* take_one_of(CLI::Option* option, const std::vector<std::string>& ch
   });
 }
 
-CLI::Option* add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
-                        const std::string& description) {
-  return command.add_option(names, number, description)->check(whole_number)->type_name("N");
-}
-
 CLI::Option* add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description) {
   return command.add_option(names, numbers, description)

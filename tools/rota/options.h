@@ -18,8 +18,11 @@ std::string whole_number(const std::string& text);
 CLI::Option* take_one_of(CLI::Option* option, const std::vector<std::string>& choices);
 
 // A whole number, or several with commas between.
-CLI::Option* add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
-                        const std::string& description);
+template <class Number>  // std::uint64_t, or an optional one
+CLI::Option* add_number(CLI::App& command, const std::string& names, Number& number, const std::string& description) {
+  return command.add_option(names, number, description)->check(whole_number)->type_name("N");
+}
+
 CLI::Option* add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description);
 
