@@ -13,7 +13,8 @@ base=$build/$suite.tar
 if [ ! -e "$base" ]; then
   # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' | sed -n "s/ $suite\$//p" | head -n1)
-  debootstrap --variant=minbase "$suite" "$work/base" ${mirror:+"$mirror"} >"$work/log" || { tail "$work/log"; exit 1; }
+  # What the packages need and a minimal Debian lacks is there before: the chroot has no network of its own.
+  debootstrap --variant=minbase --include=libfmt9 "$suite" "$work/base" ${mirror:+"$mirror"} >"$work/log" || { tail "$work/log"; exit 1; }
   rm -rf "$work"/base/var/cache/apt/archives/*.deb
   tar -C "$work/base" -cf "$base.part" .
   mv "$base.part" "$base"
@@ -30,6 +31,7 @@ cp "$work"/made/*.deb "$root/packages"
 (cd "$work/made" && ls ./*.deb)
 names=$(for package in "$work"/made/*.deb; do dpkg-deb -f "$package" Package; done | xargs)
 [ "$names" = "librota-dev librota0 rota" ] || fail "these are not the packages: $names"
+dpkg-deb -f "$work"/made/rota_*.deb Depends | grep -q libfmt9 || fail "rota does not say that it needs libfmt9"
 
 inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
 # All but what apt and dpkg write down about themselves.

@@ -1,4 +1,4 @@
-#include "npy.h"
+#include "arrays.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,11 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
+
+#include "rota/dtype.h"
+#include "show.h"
 
 namespace rota::tool {
 namespace {
@@ -27,13 +32,17 @@ Error wrong(std::string what, std::string_view wanted) {
   return {Errc::io, fmt::format("{}; wanted {}", std::move(what), wanted)};
 }
 
+struct Described {
+  DType dtype = DType::f16;
+  std::vector<std::uint64_t> shape{};
+};
+
 // The header's dictionary, a Python literal. Knows just the words that such a header has.
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view text) : rest_(text) {}
 
-  // The shape; all else has only one value that is read here.
-  Result<std::vector<std::uint64_t>> read() {
+  Result<Described> read() {
     if (!take("{")) return no_dictionary();
     while (!take("}")) {
       if (Status entry = read_entry(); !entry) return entry.error();
@@ -41,10 +50,10 @@ class HeaderReader {
       if (!take("}")) return no_dictionary();
       break;
     }
-    if (!shape_ || !has_type_ || !has_order_) return no_dictionary();
+    if (!shape_ || !dtype_ || !has_order_) return no_dictionary();
     skip_spaces();
     if (rest_ != "\n") return wrong("the header does not end with its dictionary", "spaces and a line feed after it");
-    return *std::move(shape_);
+    return Described{*dtype_, *std::move(shape_)};
   }
 
  private:
@@ -56,7 +65,7 @@ class HeaderReader {
   Status read_entry() {
     const auto key = take_quoted();
     if (!key || !take(":")) return no_dictionary();
-    if (*key == "descr" && !std::exchange(has_type_, true)) return read_type();
+    if (*key == "descr" && !dtype_) return read_type();
     if (*key == "fortran_order" && !std::exchange(has_order_, true)) return read_order();
     if (*key == "shape" && !shape_) return read_shape();
     return no_dictionary();
@@ -65,8 +74,10 @@ class HeaderReader {
   Status read_type() {
     const auto type = take_quoted();
     if (!type) return no_dictionary();
-    if (*type == "<f2") return {};
-    return wrong(fmt::format("descr is '{}'", type->substr(0, kLongestQuote)), "'<f2', little-endian f16");
+    if (*type == "<f2") dtype_ = DType::f16;
+    if (*type == "<f4") dtype_ = DType::f32;
+    if (dtype_) return {};
+    return wrong(fmt::format("descr is '{}'", type->substr(0, kLongestQuote)), "'<f2' or '<f4', little-endian floats");
   }
 
   Status read_order() {
@@ -124,13 +135,14 @@ class HeaderReader {
   }
 
   std::string_view rest_;
-  bool has_type_ = false, has_order_ = false;
+  bool has_order_ = false;
+  std::optional<DType> dtype_{};
   std::optional<std::vector<std::uint64_t>> shape_{};
 };
 
-std::uint64_t bytes_of(std::span<const std::uint64_t> shape) {
-  std::uint64_t bytes = sizeof(std::uint16_t);
-  for (const std::uint64_t size : shape) {
+std::uint64_t bytes_of(const Described& array) {
+  std::uint64_t bytes = info(array.dtype).bytes;
+  for (const std::uint64_t size : array.shape) {
     if (size != 0 && bytes > kTooLarge / size) return kTooLarge;
     bytes *= size;
   }
@@ -140,6 +152,36 @@ std::uint64_t bytes_of(std::span<const std::uint64_t> shape) {
 bool read_exactly(std::istream& file, char* to, std::uint64_t bytes) {
   if (bytes > static_cast<std::uint64_t>(std::numeric_limits<std::streamsize>::max())) return false;
   return static_cast<bool>(file.read(to, static_cast<std::streamsize>(bytes)));
+}
+
+std::vector<float> floats_of(DType dtype, std::span<const char> bytes) {
+  const std::size_t size = info(dtype).bytes;
+  std::vector<float> floats(bytes.size() / size);
+  for (std::size_t at = 0; at < floats.size(); ++at) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, bytes.data() + at * size, size);
+    const auto half = static_cast<std::uint16_t>(bits);
+    floats[at] = dtype == DType::f32   ? std::bit_cast<float>(bits)
+                 : dtype == DType::f16 ? f32_from_f16(half)
+                                       : f32_from_bf16(half);
+  }
+  return floats;
+}
+
+// What follows in the file, which is all that is left of it.
+Result<Array> read_values(std::istream& file, std::uint64_t left_bytes, Described array, std::string_view before) {
+  const std::uint64_t wanted_bytes = bytes_of(array);
+  if (left_bytes != wanted_bytes) {
+    const std::string shape = shape_text(array.shape);
+    return wrong(fmt::format("{} bytes {}", left_bytes, before),
+                 wanted_bytes == kTooLarge ? fmt::format("more than 2^64 for its shape {}", shape)
+                                           : fmt::format("{} for its shape {}", wanted_bytes, shape));
+  }
+  std::vector<char> bytes(left_bytes);
+  if (!read_exactly(file, bytes.data(), bytes.size())) {
+    return wrong("ends while it is read", fmt::format("{} bytes of numbers", left_bytes));
+  }
+  return Array{std::move(array.shape), floats_of(array.dtype, bytes)};
 }
 
 Result<std::string> read_header(std::istream& file, std::uint64_t file_bytes) {
@@ -159,21 +201,49 @@ Result<std::string> read_header(std::istream& file, std::uint64_t file_bytes) {
   return header;
 }
 
-Result<HalfArray> read_array(std::istream& file, std::uint64_t file_bytes) {
+Result<Array> read_npy_from(std::istream& file, std::uint64_t file_bytes) {
   const auto header = read_header(file, file_bytes);
   if (!header) return header.error();
-  auto shape = HeaderReader(*header).read();
-  if (!shape) return shape.error();
-  const std::uint64_t wanted_bytes = bytes_of(*shape);
-  const std::uint64_t found_bytes = file_bytes - kPreludeBytes - header->size();
-  if (found_bytes != wanted_bytes) {
-    return wrong(fmt::format("{} bytes follow the header", found_bytes),
-                 wanted_bytes == kTooLarge ? fmt::format("more than 2^64 for its shape {}", shape_text(*shape))
-                                           : fmt::format("{} for its shape {}", wanted_bytes, shape_text(*shape)));
-  }
-  HalfArray array{std::move(*shape), std::vector<std::uint16_t>(found_bytes / sizeof(std::uint16_t))};
-  if (!read_exactly(file, reinterpret_cast<char*>(array.values.data()), found_bytes)) {
-    return wrong("ends while it is read", fmt::format("{} bytes after the header", found_bytes));
+  auto described = HeaderReader(*header).read();
+  if (!described) return described.error();
+  return read_values(file, file_bytes - kPreludeBytes - header->size(), *std::move(described), "follow the header");
+}
+
+// Opens the file, has it read, and puts its name before what was wrong.
+template <class Read>
+auto with_file(const std::filesystem::path& path, std::string_view wanted, Read read)
+    -> decltype(read(std::declval<std::istream&>(), std::uint64_t{})) {
+  const auto named = [&](const Error& error) {
+    return Error{error.code, fmt::format("{}: {}", path.string(), error.message)};
+  };
+  std::error_code failure;
+  if (!std::filesystem::is_regular_file(path, failure)) return named(wrong("is not there or no file", wanted));
+  const std::uint64_t file_bytes = std::filesystem::file_size(path, failure);
+  if (failure) return named(wrong(failure.message(), wanted));
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return named(wrong("cannot be opened", "a file that may be read"));
+  auto result = read(file, file_bytes);
+  if (!result) return named(result.error());
+  return result;
+}
+
+Result<Described> read_description(std::istream& file, std::uint64_t file_bytes) {
+  constexpr std::string_view kWanted = R"({"dtype": "f16", "shape": [512, 64]})";
+  constexpr std::uint64_t kLargest = 1U << 20;
+  if (file_bytes > kLargest) return wrong(fmt::format("has {}", bytes_text(file_bytes)), kWanted);
+  const auto json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return wrong("is no JSON object", kWanted);
+  const auto dtype = json.find("dtype");
+  const auto shape = json.find("shape");
+  Described array;
+  const auto named = [&](const DTypeInfo& type) { return dtype != json.end() && *dtype == type.name; };
+  const auto* const known = std::ranges::find_if(kDTypes, named);
+  if (known == kDTypes.end()) return wrong("dtype is not one of f16, bf16 and f32", kWanted);
+  array.dtype = known->dtype;
+  if (shape == json.end() || !shape->is_array()) return wrong("shape is no list", kWanted);
+  for (const auto& size : *shape) {
+    if (!size.is_number_unsigned()) return wrong("shape is no list of whole numbers below 2^64", kWanted);
+    array.shape.push_back(size.get<std::uint64_t>());
   }
   return array;
 }
@@ -186,19 +256,16 @@ std::string shape_text(std::span<const std::uint64_t> shape) {
   return fmt::format("({}{})", fmt::join(shape.first(std::min(shape.size(), kShown)), ", "), end);
 }
 
-Result<HalfArray> read_npy(const std::filesystem::path& path) {
-  const auto named = [&](const Error& error) {
-    return Error{error.code, fmt::format("{}: {}", path.string(), error.message)};
-  };
-  std::error_code failure;
-  if (!std::filesystem::is_regular_file(path, failure)) return named(wrong("is not there or no file", "a .npy file"));
-  const std::uint64_t file_bytes = std::filesystem::file_size(path, failure);
-  if (failure) return named(wrong(failure.message(), "a .npy file"));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return named(wrong("cannot be opened", "a file that may be read"));
-  auto array = read_array(file, file_bytes);
-  if (!array) return named(array.error());
-  return array;
+Result<Array> read_npy(const std::filesystem::path& path) { return with_file(path, "a .npy file", read_npy_from); }
+
+Result<Array> read_raw(const std::filesystem::path& path) {
+  std::filesystem::path json = path;
+  json.replace_extension(".json");
+  auto described = with_file(json, "what the .raw file beside it holds", read_description);
+  if (!described) return described.error();
+  return with_file(path, "a .raw file", [&](std::istream& file, std::uint64_t file_bytes) {
+    return read_values(file, file_bytes, *std::move(described), "are in it");
+  });
 }
 
 }  // namespace rota::tool
