@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +12,7 @@
 
 #include "bench_cases.h"
 #include "command.h"
+#include "model.h"
 #include "options.h"
 #include "rota/view.h"
 #include "sampler.h"
@@ -26,8 +27,8 @@ constexpr double kNoisy = 0.1;  // spread: half of the samples lie within so muc
 struct Options {
   std::string op{};
   CodecLists codecs{};
-  std::uint64_t kv_heads = 8, group = 4, head_dim = 128;
-  std::optional<std::uint64_t> value_dim{}, window{};
+  std::string model{};
+  std::optional<std::uint64_t> kv_heads{}, group{}, head_dim{}, value_dim{}, window{};
   std::vector<std::uint64_t> keys{4096, 16384}, rows{1}, sequences{1}, threads{};
   std::uint64_t tail = 128, rotate_mib = 512;
   double seconds = 30;
@@ -36,18 +37,31 @@ struct Options {
   Output output = Output::text;
 };
 
+// What layers of a model have, or what options say instead.
+struct Geometry {
+  std::uint64_t kv_heads, group, head_dim, value_dim;
+  std::optional<std::uint64_t> window = {};
+
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+struct Layers {
+  Geometry geometry;
+  std::optional<std::uint64_t> count = {};  // of a model
+};
+
 // One row to be, or a baseline that is measured for others' sake.
 struct Case {
   BenchShape shape;
-  std::size_t device = 0;  // which of the opened ones
+  std::optional<std::uint64_t> layers = {};  // of the model, that have this shape
+  std::size_t device = 0;                    // which of the opened ones
   bool listed = true;
 };
 
 // The same but for codecs: what a speed is compared within.
 auto group_key(const Case& one) {
   const BenchShape& s = one.shape;
-  return std::tuple(one.device, s.kv_heads, s.group, s.head_dim, s.value_dim, s.keys, s.rows, s.sequences,
-                    s.window.value_or(0));
+  return std::tuple(one.device, s.kv_heads, s.group, s.head_dim, s.value_dim, s.keys, s.rows, s.sequences, s.window);
 }
 
 bool is_f16(const BenchShape& shape) { return shape.k == KvCodec(DType::f16) && shape.v == KvCodec(DType::f16); }
@@ -71,44 +85,96 @@ void check_size(const BenchShape& shape) {
     throw Failure(Exit::usage, "these sizes together are more than any memory holds", "rota estimate --help");
 }
 
-std::vector<BenchShape> shapes_of(const Options& options) {
+Model named_model(const Options& options) {
+  if (options.kv_heads || options.group || options.head_dim || options.value_dim || options.window) {
+    throw Failure(Exit::usage,
+                  "--model has its own heads and windows; wanted it alone, or --kv-heads, --group, --head-dim, "
+                  "--value-dim and --window without it",
+                  fmt::format("rota bench {} --model {}", options.op, options.model));
+  }
+  try {
+    return find_model(options.model);
+  } catch (const Failure& failure) {  // what it advises to try is for rota estimate
+    throw Failure(failure.exit(), failure.what(), "rota estimate --list-models");
+  }
+}
+
+// A file's name without its folder: in a report, where it lay means nothing.
+std::string model_name(const Model& model) { return std::filesystem::path(model.name).filename().string(); }
+
+// Each geometry once. Only attention sees windows: to other ops, layers with and without one are alike.
+std::vector<Layers> layers_of(const Model& model, const std::string& op) {
+  std::vector<Layers> kinds;
+  for (const LayerGroup& group : model.groups) {
+    const Geometry geometry{.kv_heads = group.kv_heads,
+                            .group = group.query_heads / group.kv_heads,
+                            .head_dim = group.head_dim,
+                            .value_dim = group.value_dim,
+                            .window = op == "attend" ? group.window : std::nullopt};
+    auto found = std::ranges::find(kinds, geometry, &Layers::geometry);
+    if (found == kinds.end()) found = kinds.insert(found, {geometry});
+    found->count = found->count.value_or(0) + group.layers.size();
+  }
+  return kinds;
+}
+
+Layers layers_of(const Options& options) {
+  const std::uint64_t head_dim = options.head_dim.value_or(128);
+  return {{.kv_heads = options.kv_heads.value_or(8),
+           .group = options.group.value_or(4),
+           .head_dim = head_dim,
+           .value_dim = options.value_dim.value_or(head_dim),
+           .window = options.window}};
+}
+
+std::vector<CodecPair> pairs_of(const Options& options) {
   CodecLists lists = options.codecs;
-  const CodecLists usual = usual_codecs(options.op);
-  if (lists.k.empty() && lists.v.empty()) lists = usual;
+  if (lists.k.empty() && lists.v.empty()) lists = usual_codecs(options.op);
   if (lists.k.empty()) lists.k = lists.v;
   if (lists.v.empty()) lists.v = lists.k;
-  const std::vector<CodecPair> pairs = lists.pairs();
-  std::vector<BenchShape> shapes;
+  return lists.pairs();
+}
+
+// On the first device.
+std::vector<Case> cases_of(const Options& options, const Layers& layers) {
+  std::vector<Case> cases;
   for (const std::uint64_t sequences : options.sequences) {
     for (const std::uint64_t rows : options.rows) {
       for (const std::uint64_t keys : options.keys) {
-        for (const CodecPair& pair : pairs) {
-          shapes.push_back({.op = options.op,
-                            .k = pair.k,
-                            .v = pair.v,
-                            .kv_heads = options.kv_heads,
-                            .group = options.group,
-                            .head_dim = options.head_dim,
-                            .value_dim = options.value_dim.value_or(options.head_dim),
-                            .keys = keys,
-                            .rows = rows,
-                            .sequences = sequences,
-                            .tail = options.tail,
-                            .window = options.window,
-                            .scattered = options.pages == "scattered",
-                            .rotated_bytes = options.rotate_mib << 20});
-          check_size(shapes.back());
+        for (const CodecPair& pair : pairs_of(options)) {
+          const BenchShape shape{.op = options.op,
+                                 .k = pair.k,
+                                 .v = pair.v,
+                                 .kv_heads = layers.geometry.kv_heads,
+                                 .group = layers.geometry.group,
+                                 .head_dim = layers.geometry.head_dim,
+                                 .value_dim = layers.geometry.value_dim,
+                                 .keys = keys,
+                                 .rows = rows,
+                                 .sequences = sequences,
+                                 .tail = options.tail,
+                                 .window = layers.geometry.window,
+                                 .scattered = options.pages == "scattered",
+                                 .rotated_bytes = options.rotate_mib << 20};
+          check_size(shape);
+          cases.push_back({.shape = shape, .layers = layers.count});
         }
       }
     }
   }
-  return shapes;
+  return cases;
 }
 
-std::vector<Case> cases_of(const Options& options, std::size_t devices) {
+std::vector<Case> cases_of(const Options& options, const std::optional<Model>& model, std::size_t devices) {
+  const std::vector<Layers> kinds = model ? layers_of(*model, options.op) : std::vector{layers_of(options)};
   std::vector<Case> cases;
   for (std::size_t device = 0; device < devices; ++device) {
-    for (const BenchShape& shape : shapes_of(options)) cases.push_back({shape, device});
+    for (const Layers& layers : kinds) {
+      for (Case& one : cases_of(options, layers)) {
+        one.device = device;
+        cases.push_back(std::move(one));
+      }
+    }
   }
   if (options.op == "seal") return cases;
   for (std::size_t at = 0, count = cases.size(); at < count; ++at) {
@@ -146,11 +212,13 @@ std::vector<Device> open_devices(const Options& options) {
 // What was measured of one device: its cases and how fast it reads.
 class Bench {
  public:
-  Bench(const Options& options, const Invocation& invocation)
-      : options_(options), invocation_(invocation), devices_(open_devices(options)) {}
+  Bench(const Options& options, const Invocation& invocation) : options_(options), invocation_(invocation) {
+    if (!options.model.empty()) model_ = named_model(options);
+    devices_ = open_devices(options);
+  }
 
   Report run() {
-    cases_ = cases_of(options_, devices_.size());
+    cases_ = cases_of(options_, model_, devices_.size());
     std::uint64_t left = devices_.front().info().memory_bytes / 5 * 4;
     for (Device& device : devices_) {
       BenchDevice bench{device, left};
@@ -195,6 +263,8 @@ class Bench {
     const double seconds_per_read = median_ratio(read.seconds, contender.seconds);
     const double fraction = seconds_per_read * static_cast<double>(bytes) / static_cast<double>(bytes_[one.device]);
     return {{"op", shape.op},
+            {"model", model_ ? Json(model_name(*model_)) : Json(nullptr)},
+            {"layers", one.layers ? Json(*one.layers) : Json(nullptr)},
             {"k", name(shape.k)},
             {"v", name(shape.v)},
             {"head_dim", shape.head_dim},
@@ -225,12 +295,16 @@ class Bench {
   Report report() const {
     Report made{.head = report_head("bench", invocation_),
                 .table = {.columns = {{"op", "op"},
+                                      {"model", "model"},
+                                      {"layers", "layers"},
                                       {"k", "k"},
                                       {"v", "v"},
                                       {"head_dim", "head"},
+                                      {"value_dim", "value head"},
                                       {"kv_heads", "kv heads"},
                                       {"group", "group"},
                                       {"keys", "keys"},
+                                      {"window", "window"},
                                       {"rows", "rows"},
                                       {"sequences", "seqs"},
                                       {"threads", "threads"},
@@ -285,7 +359,7 @@ class Bench {
       const Json& value = report.table.rows.front().at(column.key);
       if (value.is_null()) return true;
       common += fmt::format("{}{} {}", common.empty() ? "" : ", ", column.title,
-                            value.is_string() ? value.get<std::string>() : value.dump());
+                            value.is_string() ? one_line(value.get<std::string>()) : value.dump());
       return true;
     });
     report.before += common + "\n\n";
@@ -293,13 +367,15 @@ class Bench {
 
   const Options& options_;
   const Invocation& invocation_;
-  std::vector<Device> devices_;
+  std::optional<Model> model_{};
+  std::vector<Device> devices_{};
   std::vector<Case> cases_{};
   std::vector<Contender> contenders_{};  // reads, one per device; then cases
   std::vector<std::uint64_t> bytes_{};   // as contenders
 };
 
 void add_shape(CLI::App& command, Options& options) {
+  add_model(command, options.model);
   add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and values (8)");
   add_number(command, "--group", options.group, "Query heads for each of them (4)");
   add_number(command, "--head-dim", options.head_dim, "Numbers in a head of keys (128)");
@@ -333,10 +409,12 @@ void add_bench(CLI::App& app, Invocation& invocation) {
       "Codecs go in pairs: the first of -ctk with the first of -ctv, and so on. f16 is measured in any case: speeds "
       "are\n"
       "relative to it. A call's bytes are the keys and values that it must read; of other ops, what it reads and "
-      "writes.\n\n"
+      "writes.\n"
+      "Of a model, each shape that layers of it have is measured once.\n\n"
       "Examples:\n"
       "  rota bench attend\n"
       "  rota bench attend -ctk f16,turbo4 -ctv f16,turbo4 -c 4096,16384 -t 1,2\n"
+      "  rota bench attend --model gemma-3-12b -c 8192\n"
       "  rota bench attend --head-dim 256 --group 8 -ctk turbo4 -ctv turbo3 -o md\n"
       "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
       "  rota bench attend -o json > bench.json && rota report bench.json");

@@ -471,7 +471,7 @@ void run(const Options& options, Invocation& invocation) {
 }
 
 void add_shape(CLI::App& command, Options& options) {
-  command.add_option("-m,--model", options.model, "Name of a known model, or path of a GGUF file")->type_name("MODEL");
+  add_model(command, options.model);
   command.add_flag("--list-models", options.list_models, "List the models that are known by name");
   add_number(command, "--layers", options.layers, "Layers, of a model that has no name");
   add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and of values in each of them");

@@ -38,6 +38,10 @@ CLI::Option* add_numbers(CLI::App& command, const std::string& names, std::vecto
       ->type_name("N,...");
 }
 
+CLI::Option* add_model(CLI::App& command, std::string& model) {
+  return command.add_option("-m,--model", model, "Name of a known model, or path of a GGUF file")->type_name("MODEL");
+}
+
 CLI::Option* add_device(CLI::App& command, std::string& device, const std::string& description) {
   return command.add_option("--device", device, description)->type_name("ID");
 }

@@ -26,6 +26,9 @@ CLI::Option* add_number(CLI::App& command, const std::string& names, Number& num
 CLI::Option* add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description);
 
+// -m, --model: what find_model() takes
+CLI::Option* add_model(CLI::App& command, std::string& model);
+
 CLI::Option* add_device(CLI::App& command, std::string& device, const std::string& description);
 
 struct CodecPair {
