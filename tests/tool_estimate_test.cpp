@@ -189,7 +189,8 @@ TEST(Estimate, WrongUsageSaysWhatToTry) {
   expect_failure("-m llama-3.1-8b -c x", 2, "must be a whole number");
   expect_failure("-m llama-3.1-8b -c 4096,-1", 2, "must be a whole number");
   expect_failure("-m llama-3.1-8b -ctk q8_0", 2, "q8_0");
-  expect_failure("-m llama-3.1-8b -ctk f16,f16 -ctv f16,f16,f16", 2, "-ctk names 2 codecs and -ctv 3", "");
+  expect_failure("-m llama-3.1-8b -ctk f16,f16 -ctv f16,f16,f16", 2, "-ctk names 2 codecs and -ctv 3",
+                 "try: the same with -ctk f16,f16 -ctv f16,f16");
   expect_failure("--layers 4 --kv-heads 1 --head-dim 64", 2, "context is not known; wanted -c");
   for (const char* bytes : {"x", "-1", "1e400", "9EiB", "8XiB", "16777216TiB", "nan", "inf", "''"}) {
     expect_failure(std::string("-m llama-3.1-8b --fit --memory=") + bytes, 2, "--memory");

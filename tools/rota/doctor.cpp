@@ -65,7 +65,7 @@ std::string op_line(std::span<const Json> cases) {
     return fmt::format("  {:<8} {:<18} {}\n", "broken", subject, broken->at("detail").get<std::string>());
   }
   const bool exact = worst->at("bound") == 0;
-  return fmt::format("  {:<8} {:<18} {:>2} cases, {}\n", "works", subject, cases.size(),
+  return fmt::format("  {:<8} {:<18} {:>2} case{}, {}\n", "works", subject, cases.size(), cases.size() == 1 ? "" : "s",
                      exact ? std::string("every bit right")
                            : fmt::format("worst error {:.1e} of {:.1e} ({})", worst->at("error").get<double>(),
                                          worst->at("bound").get<double>(), worst->at("case").get<std::string>()));

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 
 #include "command.h"
 
@@ -48,10 +49,13 @@ CLI::Option* add_device(CLI::App& command, std::string& device, const std::strin
 
 std::vector<CodecPair> CodecLists::pairs() const {
   if (k.size() != v.size() && k.size() != 1 && v.size() != 1) {
+    const std::size_t both = std::min(k.size(), v.size());
     throw Failure(Exit::usage,
                   fmt::format("-ctk names {} codecs and -ctv {}: the first of one goes with the first of the "
                               "other, so name as many, or one",
-                              k.size(), v.size()));
+                              k.size(), v.size()),
+                  fmt::format("the same with -ctk {} -ctv {}", fmt::join(std::span(k).first(both), ","),
+                              fmt::join(std::span(v).first(both), ",")));
   }
   std::vector<CodecPair> made;
   for (std::size_t at = 0; at < std::max(k.size(), v.size()); ++at) {
