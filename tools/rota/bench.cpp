@@ -75,14 +75,15 @@ CodecLists usual_codecs(const std::string& op) {
 // Numbers so large that products of them do not fit are refused before they are multiplied.
 void check_size(const BenchShape& shape) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 45;
-  std::uint64_t product = 8;
+  std::uint64_t product = std::min(shape.head_dim, shape.value_dim) == 0 ? 0 : 8;
   for (const std::uint64_t factor : {shape.keys, shape.sequences, shape.kv_heads, shape.group, shape.rows,
                                      std::max(shape.head_dim, shape.value_dim)}) {
-    if (factor == 0) throw Failure(Exit::usage, "a size is 0; wanted 1 or more", "rota bench --help");
     product = detail::saturating_multiply(product, factor);
   }
-  if (product > kMost)
+  if (product == 0) throw Failure(Exit::usage, "a size is 0; wanted 1 or more", "rota bench --help");
+  if (product > kMost || shape.rotated_bytes > kMost) {
     throw Failure(Exit::usage, "these sizes together are more than any memory holds", "rota estimate --help");
+  }
 }
 
 Model named_model(const Options& options) {
@@ -155,7 +156,7 @@ std::vector<Case> cases_of(const Options& options, const Layers& layers) {
                                  .tail = options.tail,
                                  .window = layers.geometry.window,
                                  .scattered = options.pages == "scattered",
-                                 .rotated_bytes = options.rotate_mib << 20};
+                                 .rotated_bytes = detail::saturating_multiply(options.rotate_mib, 1U << 20)};
           check_size(shape);
           cases.push_back({.shape = shape, .layers = layers.count});
         }
