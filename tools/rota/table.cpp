@@ -140,20 +140,23 @@ Json report_head(std::string_view report, const Invocation& invocation) {
           {"command", one_line(invocation.command)}};
 }
 
-void print(const Report& report, Output output) {
+std::string report_text(const Report& report, Output output) {
   switch (output) {
-    case Output::csv: fmt::print("{}", csv_text(report.table)); break;
+    case Output::csv: return csv_text(report.table);
     case Output::json: {
       Json json = report.head;
       json["rows"] = report.table.rows;
-      fmt::print("{}\n", dumped(json, 2));
-      break;
+      return dumped(json, 2) + "\n";
     }
-    case Output::jsonl:
-      for (const Json& row : report.table.rows) fmt::print("{}\n", dumped(row, -1));
-      break;
-    default: fmt::print("{}{}{}", report.before, table_text(report.table, output), report.after);
+    case Output::jsonl: {
+      std::string lines;
+      for (const Json& row : report.table.rows) lines += dumped(row, -1) + "\n";
+      return lines;
+    }
+    default: return report.before + table_text(report.table, output) + report.after;
   }
 }
+
+void print(const Report& report, Output output) { fmt::print("{}", report_text(report, output)); }
 
 }  // namespace rota::tool

@@ -42,6 +42,8 @@ struct Report {
   std::string before = {}, after = {};
 };
 
+std::string report_text(const Report& report, Output output);
+
 void print(const Report& report, Output output);
 
 }  // namespace rota::tool
