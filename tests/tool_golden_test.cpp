@@ -141,6 +141,13 @@ std::string errors() {
   return text;
 }
 
+// The page's head is written by hand; the table behind it is the tool's.
+std::string support_page() {
+  const std::string page = read("docs/support.md");
+  const std::size_t table = page.find("\n|");
+  return (table == std::string::npos ? page : page.substr(0, table + 1)) + printed("doctor --kernels -o md");
+}
+
 std::vector<Golden> goldens() {
   std::vector<Golden> all;
   const auto add_help = [&](const std::string& command) {
@@ -160,6 +167,7 @@ std::vector<Golden> goldens() {
                    [format] { return without_origin(printed(kEstimate + format.name)); }});
   }
   all.push_back({"tests/golden/errors.txt", errors});
+  all.push_back({"docs/support.md", support_page});
   return all;
 }
 

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <variant>
 
 #include "rota/kv_spec.h"
@@ -109,8 +111,7 @@ class Calls {
          counter_ = device_.allocate(8).value();
 };
 
-Json support_row(const std::string& device, std::string_view op, std::string_view codec,
-                 const std::function<Status(std::uint64_t)>& call) {
+Json support_row(std::string_view op, std::string_view codec, const std::function<Status(std::uint64_t)>& call) {
   Json taken = Json::array();
   Json refused = Json::array();
   for (const std::uint64_t dim : kHeadSizes) {
@@ -120,37 +121,54 @@ Json support_row(const std::string& device, std::string_view op, std::string_vie
       refused.push_back(fmt::format("{}: {}", dim, status.error().message));
     }
   }
-  return {{"device", device}, {"op", op}, {"codec", codec}, {"head_dims", taken}, {"refused", refused}};
+  return {{"op", op}, {"codec", codec}, {"devices", Json::array()}, {"head_dims", taken}, {"refused", refused}};
+}
+
+// Devices that answer alike share a row; one that does not has its own behind theirs.
+void add_answer(Table& table, Json row, const std::string& device) {
+  const auto alike = [&](const std::vector<const char*>& keys) {
+    return [&row, keys](const Json& other) {
+      return std::ranges::all_of(keys, [&](const char* key) { return other.at(key) == row.at(key); });
+    };
+  };
+  auto found = std::ranges::find_if(table.rows, alike({"op", "codec", "head_dims", "refused"}));
+  if (found == table.rows.end()) {
+    const auto before = std::ranges::find_if(table.rows.rbegin(), table.rows.rend(), alike({"op", "codec"}));
+    found = table.rows.insert(before == table.rows.rend() ? table.rows.end() : before.base(), std::move(row));
+  }
+  found->at("devices").push_back(device);
 }
 
 }  // namespace
 
 Table support_table() {
-  return {.columns = {{"device", "device"},
-                      {"op", "op"},
+  return {.columns = {{"op", "op"},
                       {"codec", "codec"},
+                      {"devices", "devices"},
                       {"head_dims", "head sizes"},
                       {"refused", "refused, and why"}}};
 }
 
 void add_support(Device& device, Table& table) {
   Calls calls(device);
-  const std::string& id = device.info().id;
-  for (const NamedCodec& known : kCodecs) {
-    const auto row = [&](std::string_view op, const std::function<Status(std::uint64_t)>& call) {
-      table.rows.push_back(support_row(id, op, known.name, call));
-    };
-    row("attend", [&](std::uint64_t dim) { return calls.attend(known.codec, dim); });
-    if (const auto* const codec = std::get_if<Turbo>(&known.codec)) {
-      row("seal", [&](std::uint64_t dim) { return calls.seal(*codec, dim); });
-      row("unseal", [&](std::uint64_t dim) { return calls.unseal(*codec, dim); });
-    } else {
-      const DType dtype = std::get<DType>(known.codec);
-      row("merge", [&](std::uint64_t dim) { return calls.merge(dtype, dim); });
-      row("rope", [&](std::uint64_t dim) { return calls.rope(dtype, dim); });
-      row("store", [&](std::uint64_t dim) { return calls.store(dtype, dim); });
+  // Of each op the codecs that its call can name.
+  const auto each_codec = [&](std::string_view op, const auto& call) {
+    for (const NamedCodec& known : kCodecs) {
+      const auto add = [&](const auto& codec) {
+        if constexpr (std::is_invocable_v<decltype(call), decltype(codec), std::uint64_t>) {
+          add_answer(table, support_row(op, known.name, [&](std::uint64_t dim) { return call(codec, dim); }),
+                     device.info().id);
+        }
+      };
+      std::visit(add, known.codec);
     }
-  }
+  };
+  each_codec("attend", [&](const KvCodec& codec, std::uint64_t dim) { return calls.attend(codec, dim); });
+  each_codec("merge", [&](DType dtype, std::uint64_t dim) { return calls.merge(dtype, dim); });
+  each_codec("rope", [&](DType dtype, std::uint64_t dim) { return calls.rope(dtype, dim); });
+  each_codec("seal", [&](const Turbo& codec, std::uint64_t dim) { return calls.seal(codec, dim); });
+  each_codec("store", [&](DType dtype, std::uint64_t dim) { return calls.store(dtype, dim); });
+  each_codec("unseal", [&](const Turbo& codec, std::uint64_t dim) { return calls.unseal(codec, dim); });
 }
 
 }  // namespace rota::tool
