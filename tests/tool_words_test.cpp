@@ -196,7 +196,7 @@ TEST_P(Completions, OfferTheWordsThatAnOptionTakes) {
     }
   }
   EXPECT_EQ(wanted.at("rota devices -o "), (Words{"text", "md", "csv", "json", "jsonl"}));
-  EXPECT_EQ(wanted.at("rota distort --page "), (Words{"64", "128"}));
+  EXPECT_EQ(wanted.at("rota bench --pages "), (Words{"contiguous", "scattered"}));
   wanted["rota devices --output j"] = {"json", "jsonl"};
   wanted["rota bench --rows "] = {};
   wanted["rota estimate -m llama-3.1-8"] = {"llama-3.1-8b"};

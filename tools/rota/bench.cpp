@@ -31,7 +31,7 @@ struct Options {
   std::optional<std::uint64_t> kv_heads{}, group{}, head_dim{}, value_dim{}, window{};
   std::vector<std::uint64_t> keys{4096, 16384}, rows{1}, sequences{1}, threads{};
   std::uint64_t tail = 128, rotate_mib = 512;
-  double seconds = 30;
+  std::optional<double> seconds{};
   std::string pages = "contiguous";
   std::string device = "cpu";
   Output output = Output::text;
@@ -233,7 +233,7 @@ class Bench {
       bytes_.push_back(work.bytes);
       contenders_.push_back({std::move(work.run)});
     }
-    sample(contenders_, {.seconds = options_.seconds, .show_progress = isatty(STDERR_FILENO) == 1});
+    sample(contenders_, {.seconds = options_.seconds.value_or(30), .show_progress = isatty(STDERR_FILENO) == 1});
     return report();
   }
 
@@ -387,39 +387,39 @@ void add_shape(CLI::App& command, Options& options) {
   add_numbers(command, "--sequences,--parallel", options.sequences, "Sequences in one call (1)");
   add_number(command, "--window", options.window, "Newest keys that are seen, if not all");
   add_number(command, "--tail", options.tail, "Newest tokens that are dense where others are sealed (128)");
-  take_one_of(command.add_option("--pages", options.pages, "How pages lie in memory"), {"contiguous", "scattered"});
+  add_choice(command, "--pages", options.pages, {"contiguous", "scattered"}, "How pages lie in memory");
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  CLI::App* const command = app.add_subcommand("bench", "Time an op, beside what the device's memory can do");
   const auto options = std::make_shared<Options>();
-  take_one_of(command->add_option("OP", options->op, "What to time: attend, rope, seal or store")->required(),
-              {"attend", "rope", "seal", "store"});
-  add_shape(*command, *options);
-  add_numbers(*command, "-t,--threads", options->threads, "Threads of the CPU (all)");
-  add_device(*command, options->device, "Where to run, e.g. vulkan:0 (cpu)");
-  add_number(*command, "--rotate", options->rotate_mib,
+  CLI::App& command = add_command(
+      app,
+      {.name = "bench",
+       .description = "Time an op, beside what the device's memory can do",
+       .footer =
+           "Codecs go in pairs: the first of -ctk with the first of -ctv, and so on. f16 is measured in any case:\n"
+           "speeds are relative to it. A call's bytes are the keys and values that it must read; of other ops, what\n"
+           "it reads and writes. Of a model, each shape that layers of it have is measured once.\n\n"
+           "Examples:\n"
+           "  rota bench attend\n"
+           "  rota bench attend -ctk f16,turbo4 -ctv f16,turbo4 -c 4096,16384 -t 1,2\n"
+           "  rota bench attend --model gemma-3-12b -c 8192\n"
+           "  rota bench attend --head-dim 256 --group 8 -ctk turbo4 -ctv turbo3 -o md\n"
+           "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
+           "  rota bench attend -o json > bench.json && rota report bench.json",
+       .run = [&invocation, options] { print(Bench(*options, invocation).run(), options->output); }});
+  require(add_choice(command, "OP", options->op, {"attend", "rope", "seal", "store"},
+                     "What to time: attend, rope, seal or store"));
+  add_shape(command, *options);
+  add_numbers(command, "-t,--threads", options->threads, "Threads of the CPU (all)");
+  add_device(command, options->device, "Where to run, e.g. vulkan:0 (cpu)");
+  add_number(command, "--rotate", options->rotate_mib,
              "MiB that calls go round through, so that caches are cold; 0 keeps them warm (512)");
-  command->add_option("--seconds", options->seconds, "How long to measure, about (30)")
-      ->check(CLI::Range(0.1, 86400.0).description(""))
-      ->type_name("S");
-  add_output_option(*command, options->output);
-  command->footer(
-      "Codecs go in pairs: the first of -ctk with the first of -ctv, and so on. f16 is measured in any case: speeds "
-      "are\n"
-      "relative to it. A call's bytes are the keys and values that it must read; of other ops, what it reads and "
-      "writes.\n"
-      "Of a model, each shape that layers of it have is measured once.\n\n"
-      "Examples:\n"
-      "  rota bench attend\n"
-      "  rota bench attend -ctk f16,turbo4 -ctv f16,turbo4 -c 4096,16384 -t 1,2\n"
-      "  rota bench attend --model gemma-3-12b -c 8192\n"
-      "  rota bench attend --head-dim 256 --group 8 -ctk turbo4 -ctv turbo3 -o md\n"
-      "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
-      "  rota bench attend -o json > bench.json && rota report bench.json");
-  command->callback([&invocation, options] { print(Bench(*options, invocation).run(), options->output); });
+  add_real(command, "--seconds", options->seconds, {.least = 0.1, .most = 86400}, "How long to measure, about (30)",
+           "S");
+  add_output(command, options->output);
 }
 
 }  // namespace rota::tool

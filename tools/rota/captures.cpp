@@ -190,7 +190,7 @@ Source read_source(const std::filesystem::path& folder) {
 }
 
 Source random_source(const std::string& distribution, std::uint64_t dim) {
-  constexpr std::uint64_t kCaptures = 8, kTokens = 512, kQueryHeads = 1;
+  constexpr std::uint64_t kCaptures = 4, kTokens = 512, kQueryHeads = 1;
   const Distribution chosen = distribution_named(distribution);
   Source source{.name = distribution,
                 .captures = {},

@@ -1,9 +1,12 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <exception>
 #include <string>
 #include <utility>
+
+namespace CLI {
+class App;
+}
 
 namespace rota::tool {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <sstream>
 
@@ -34,10 +35,6 @@ OptionText describe(const CLI::Option& option, const std::vector<std::string>& c
   }
   if (option.get_items_expected_max() > 0) {
     text.value = option.get_type_name();
-    if (const auto set = text.value.find(":{"); set != std::string::npos) {  // CLI::IsMember's
-      text.value = text.value.substr(set + 2, text.value.size() - set - 3);
-      std::ranges::replace(text.value, ',', '|');
-    }
     if (text.value.find('|') != std::string::npos) text.choices = split(text.value, '|');
     if (text.value == "COMMAND") text.choices = commands;
   }

@@ -1,11 +1,14 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 // What the parser knows, as help, man pages and completions show it: all three are made from this.
+
+namespace CLI {
+class App;
+}
 
 namespace rota::tool {
 

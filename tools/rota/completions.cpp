@@ -281,15 +281,16 @@ std::string completions(const CommandText& command, Shell shell) {
 }
 
 void add_completions(CLI::App& app, Invocation&) {
-  CLI::App* const command = app.add_subcommand("completions", "Print what completes rota's commands in a shell");
+  static const std::map<std::string, Shell> shells{{"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
   const auto shell = std::make_shared<std::string>();
-  take_one_of(command->add_option("SHELL", *shell, "Whose: bash, zsh or fish")->required(), {"bash", "zsh", "fish"});
-  command->footer(
-      "Examples:\n  source <(rota completions bash)\n  rota completions fish > ~/.config/fish/completions/rota.fish");
-  command->callback([&app, shell] {
-    const std::map<std::string, Shell> shells{{"bash", Shell::bash}, {"zsh", Shell::zsh}, {"fish", Shell::fish}};
-    fmt::print("{}", completions(describe(app), shells.at(*shell)));
-  });
+  CLI::App& command =
+      add_command(app, {.name = "completions",
+                        .description = "Print what completes rota's commands in a shell",
+                        .footer = "Examples:\n"
+                                  "  source <(rota completions bash)\n"
+                                  "  rota completions fish > ~/.config/fish/completions/rota.fish",
+                        .run = [&app, shell] { fmt::print("{}", completions(describe(app), shells.at(*shell))); }});
+  require(add_choice(command, "SHELL", *shell, {"bash", "zsh", "fish"}, "Whose: bash, zsh or fish"));
 }
 
 }  // namespace rota::tool

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "command.h"
+#include "options.h"
 #include "show.h"
 #include "table.h"
 
@@ -30,11 +31,12 @@ void run(Output output) {
 }  // namespace
 
 void add_devices(CLI::App& app, Invocation&) {
-  CLI::App* const command = app.add_subcommand("devices", "List the devices that rota can use here");
   const auto output = std::make_shared<Output>(Output::text);
-  add_output_option(*command, *output);
-  command->footer("Examples:\n  rota devices\n  rota devices -o json");
-  command->callback([output] { run(*output); });
+  CLI::App& command = add_command(app, {.name = "devices",
+                                        .description = "List the devices that rota can use here",
+                                        .footer = "Examples:\n  rota devices\n  rota devices -o json",
+                                        .run = [output] { run(*output); }});
+  add_output(command, *output);
 }
 
 }  // namespace rota::tool

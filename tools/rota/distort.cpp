@@ -33,8 +33,7 @@ struct Options {
   std::vector<std::string> random{};
   std::optional<std::uint64_t> head_dim{};
   std::string device = "cpu";
-  std::uint32_t page = 128;
-  std::uint64_t tail = 128, sinks = 4;
+  std::uint64_t page = 128, tail = 128, sinks = 4;
   std::optional<double> scale{};
   Output output = Output::text;
 };
@@ -75,22 +74,23 @@ std::optional<double> theory_of(const KvCodec& codec, std::uint64_t dim) {
 
 // All codecs, as kCodecs has them, then what else is tried at one of them.
 std::vector<Trial> trials_for(const Options& options) {
+  const auto page = static_cast<std::uint32_t>(options.page);
   std::vector<Trial> trials;
   std::vector<std::size_t> sealed;
   for (std::size_t at = 0; at < kCodecs.size(); ++at) {
     if (is_sealed(kCodecs[at].codec)) sealed.push_back(at);
   }
-  const auto add = [&](std::string name, const KvCodec& codec, std::uint32_t page) {
-    trials.push_back({std::move(name), codec, page, {trials.size()}});
+  const auto add = [&](std::string name, const KvCodec& codec, std::uint32_t tokens) {
+    trials.push_back({std::move(name), codec, tokens, {trials.size()}});
   };
   for (const NamedCodec& codec : kCodecs) {
-    add(std::string(codec.name), codec.codec, options.page);
+    add(std::string(codec.name), codec.codec, page);
     if (is_sealed(codec.codec)) trials.back().partners = sealed;
   }
-  const std::uint32_t other_page = options.page == 128 ? 64 : 128;
-  add("without key mean", Turbo{.bits = kOptionsBits, .key_mean = false}, options.page);
-  add("scale by least_squares", Turbo{.bits = kOptionsBits, .scale = ScaleRule::least_squares}, options.page);
-  add("scale by rms", Turbo{.bits = kOptionsBits, .scale = ScaleRule::rms}, options.page);
+  const std::uint32_t other_page = page == 128 ? 64 : 128;
+  add("without key mean", Turbo{.bits = kOptionsBits, .key_mean = false}, page);
+  add("scale by least_squares", Turbo{.bits = kOptionsBits, .scale = ScaleRule::least_squares}, page);
+  add("scale by rms", Turbo{.bits = kOptionsBits, .scale = ScaleRule::rms}, page);
   add(fmt::format("pages of {}", other_page), turbo(kOptionsBits), other_page);
   return trials;
 }
@@ -233,7 +233,7 @@ class Distortion {
   void add(const Source& source) {
     const Setting setting{source.tokens(), source.dim(), options_.scale.value_or(source.softmax_scale), options_.tail,
                           options_.sinks};
-    const Range sealed = setting.sealed(setting.tokens - 1, options_.page);
+    const Range sealed = setting.sealed(setting.tokens - 1, static_cast<std::uint32_t>(options_.page));
     if (sealed.begin == sealed.end) {
       const std::string where = options_.captures.empty() ? source.name : options_.captures;
       throw BadResult({Errc::io, fmt::format("{}: none of {} tokens is sealed for any query; wanted a longer text, a "
@@ -277,8 +277,8 @@ class Distortion {
 };
 
 void run(Options options, const Invocation& invocation) {
-  if (options.scale && (!std::isfinite(*options.scale) || *options.scale <= 0)) {
-    throw Failure(Exit::usage, "--scale is no positive number", "rota distort --help");
+  if (options.page != 64 && options.page != 128) {
+    throw Failure(Exit::usage, fmt::format("--page is {}; wanted 64 or 128", options.page), "rota distort --help");
   }
   if (options.captures.empty() && options.random.empty()) options.random = kDistributions;
   if (options.head_dim && options.random.empty()) {
@@ -297,35 +297,31 @@ void run(Options options, const Invocation& invocation) {
 }  // namespace
 
 void add_distort(CLI::App& app, Invocation& invocation) {
-  CLI::App* const command =
-      app.add_subcommand("distort", "Say what each codec does to keys and values, and to attention over them");
   const auto options = std::make_shared<Options>();
-  command->add_option("CAPTURES", options->captures, "Folder of NAME_q, NAME_k and NAME_v, .npy or .raw")
-      ->type_name("FOLDER");
-  take_one_of(command->add_option("--random", options->random, "Random numbers, beside captures; all without them"),
-              kDistributions)
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  add_number(*command, "--head-dim", options->head_dim, "Numbers in a head of random ones (128)");
-  add_device(*command, options->device, "Where pages are sealed, e.g. vulkan:0");
-  command->add_option("--page", options->page, "Tokens of a page: 64 or 128")->check(CLI::IsMember({64, 128}));
-  add_number(*command, "--tail", options->tail, "Newest tokens, which stay as they are (128)");
-  add_number(*command, "--sinks", options->sinks, "First tokens, which stay as they are (4)");
-  command->add_option("--scale", options->scale, "Factor of logits; else of index.json, else 1 / sqrt(dim)");
-  add_output_option(*command, options->output);
-  command->footer(
-      "A capture has queries [token, query head, dim], keys and values [token, dim]: .npy files of f16 or f32, or .raw "
-      "files of\n"
-      "bare numbers, each with a .json of its name: {\"dtype\": \"bf16\", \"shape\": [512, 64]}. csv and jsonl have "
-      "the "
-      "first table,\n"
-      "json has all.\n\n"
-      "Examples:\n"
-      "  rota distort\n"
-      "  rota distort --random laplace --head-dim 256 -o md\n"
-      "  rota distort captures/ --tail 64\n"
-      "  rota distort captures/ --random gaussian -o json > distort.json && rota report distort.json");
-  command->callback([options, &invocation] { run(*options, invocation); });
+  CLI::App& command = add_command(
+      app,
+      {.name = "distort",
+       .description = "Say what each codec does to keys and values, and to attention over them",
+       .footer = "A capture has queries [token, query head, dim], keys and values [token, dim]: .npy files of f16 or\n"
+                 "f32, or .raw files of bare numbers, each with a .json of its name:\n"
+                 "{\"dtype\": \"bf16\", \"shape\": [512, 64]}. csv and jsonl have the first table, json has all.\n\n"
+                 "Examples:\n"
+                 "  rota distort\n"
+                 "  rota distort --random laplace --head-dim 256 -o md\n"
+                 "  rota distort captures/ --tail 64\n"
+                 "  rota distort captures/ --random gaussian -o json > distort.json && rota report distort.json",
+       .run = [options, &invocation] { run(*options, invocation); }});
+  add_text(command, "CAPTURES", options->captures, "Folder of NAME_q, NAME_k and NAME_v, .npy or .raw", "FOLDER");
+  add_choices(command, "--random", options->random, kDistributions,
+              "Random numbers, beside captures; all without them");
+  add_number(command, "--head-dim", options->head_dim, "Numbers in a head of random ones (128)");
+  add_device(command, options->device, "Where pages are sealed, e.g. vulkan:0");
+  add_number(command, "--page", options->page, "Tokens of a page: 64 or 128");
+  add_number(command, "--tail", options->tail, "Newest tokens, which stay as they are (128)");
+  add_number(command, "--sinks", options->sinks, "First tokens, which stay as they are (4)");
+  add_real(command, "--scale", options->scale, {.least = 1e-30, .most = 1e30},
+           "Factor of logits; else of index.json, else 1 / sqrt(dim)", "FACTOR");
+  add_output(command, options->output);
 }
 
 }  // namespace rota::tool

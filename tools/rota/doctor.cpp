@@ -145,20 +145,21 @@ Exit run(const Options& options, const Invocation& invocation) {
 }  // namespace
 
 void add_doctor(CLI::App& app, Invocation& invocation) {
-  CLI::App* const command = app.add_subcommand("doctor", "Say what works here, what does not, and what to install");
   const auto options = std::make_shared<Options>();
-  command->add_flag("--selftest", options->self_test,
-                    "Run every op with every codec on every device, and compare with the definition");
-  command->add_flag("--kernels", options->kernels, "Say which ops take which codecs at which head sizes");
-  add_device(*command, options->device, "Examine this device only, e.g. vulkan:0");
-  add_output_option(*command, options->output);
-  command->footer(
-      "Examples:\n"
-      "  rota doctor\n"
-      "  rota doctor --selftest --device vulkan:0\n"
-      "  rota doctor --selftest -o csv      every case, with the error found and its bound\n"
-      "  rota doctor --kernels -o md");
-  command->callback([&invocation, options] { invocation.exit = run(*options, invocation); });
+  CLI::App& command = add_command(
+      app, {.name = "doctor",
+            .description = "Say what works here, what does not, and what to install",
+            .footer = "Examples:\n"
+                      "  rota doctor\n"
+                      "  rota doctor --selftest --device vulkan:0\n"
+                      "  rota doctor --selftest -o csv      every case, with the error found and its bound\n"
+                      "  rota doctor --kernels -o md",
+            .run = [&invocation, options] { invocation.exit = run(*options, invocation); }});
+  add_flag(command, "--selftest", options->self_test,
+           "Run every op with every codec on every device, and compare with the definition");
+  add_flag(command, "--kernels", options->kernels, "Say which ops take which codecs at which head sizes");
+  add_device(command, options->device, "Examine this device only, e.g. vulkan:0");
+  add_output(command, options->output);
 }
 
 }  // namespace rota::tool

@@ -472,49 +472,45 @@ void run(const Options& options, Invocation& invocation) {
 
 void add_shape(CLI::App& command, Options& options) {
   add_model(command, options.model);
-  command.add_flag("--list-models", options.list_models, "List the models that are known by name");
+  add_flag(command, "--list-models", options.list_models, "List the models that are known by name");
   add_number(command, "--layers", options.layers, "Layers, of a model that has no name");
   add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and of values in each of them");
   add_number(command, "--head-dim", options.head_dim, "Numbers in a key");
   add_number(command, "--value-dim", options.value_dim, "Numbers in a value, if not as many");
   add_number(command, "--window", options.window, "Newest tokens that these layers see, if not all");
-  command
-      .add_option("--group", options.groups,
-                  "More layers, of another kind: layers=22,kv-heads=1,head-dim=256,window=512; may be given again")
-      ->allow_extra_args(false)
-      ->type_name("GROUP");
+  add_texts(command, "--group", options.groups, Several::given_again,
+            "More layers, of another kind: layers=22,kv-heads=1,head-dim=256,window=512; may be given again", "GROUP");
 }
 
 }  // namespace
 
 void add_estimate(CLI::App& app, Invocation& invocation) {
-  CLI::App* const command = app.add_subcommand("estimate", "Say what memory a cache takes, and which context fits");
   const auto options = std::make_shared<Options>();
-  add_shape(*command, *options);
-  CLI::Option* const contexts =
-      add_numbers(*command, "-c,--ctx-size", options->contexts, "Tokens of each sequence; 0 is the model's context");
-  add_codecs(*command, options->codecs);
-  add_number(*command, "--parallel", options->sequences, "Sequences, each with a context of its own");
-  add_number(*command, "--ubatch-size", options->step_tokens, "Tokens of all sequences in one step");
-  add_number(*command, "--page", options->page, "Tokens of a page: 64 or 128");
-  add_number(*command, "--tail", options->tail, "Newest tokens that are never sealed");
-  add_number(*command, "--sinks", options->sinks, "First tokens that are never sealed");
-  add_device(*command, options->device, "Device whose memory it is held against");
-  command->add_option("--memory", options->memory, "Memory in place of a device's: 24GiB")->type_name("BYTES");
-  command->add_option("--weights", options->weights, "Memory that weights take; of a GGUF file, else its size")
-      ->type_name("BYTES");
-  command->add_option("--reserve", options->reserve, "Memory to leave free beside weights and cache")
-      ->type_name("BYTES");
-  command->add_flag("--fit", options->fit, "Find the longest context that fits; exits 1 if none does")
-      ->excludes(contexts);
-  add_output_option(*command, options->output);
-  command->footer(
-      "Examples:\n"
-      "  rota estimate -m llama-3.1-8b -c 8192,131072\n"
-      "  rota estimate -m model.gguf --device vulkan:0 --fit\n"
-      "  rota estimate -m gemma-3-27b -ctk turbo4,f16 -ctv turbo3,turbo4 -np 4 -o md\n"
-      "  rota estimate --layers 32 --kv-heads 8 --head-dim 128 -c 32768 --memory 8GiB");
-  command->callback([options, &invocation] { run(*options, invocation); });
+  CLI::App& command =
+      add_command(app, {.name = "estimate",
+                        .description = "Say what memory a cache takes, and which context fits",
+                        .footer = "Examples:\n"
+                                  "  rota estimate -m llama-3.1-8b -c 8192,131072\n"
+                                  "  rota estimate -m model.gguf --device vulkan:0 --fit\n"
+                                  "  rota estimate -m gemma-3-27b -ctk turbo4,f16 -ctv turbo3,turbo4 -np 4 -o md\n"
+                                  "  rota estimate --layers 32 --kv-heads 8 --head-dim 128 -c 32768 --memory 8GiB",
+                        .run = [options, &invocation] { run(*options, invocation); }});
+  add_shape(command, *options);
+  CLI::Option& contexts =
+      add_numbers(command, "-c,--ctx-size", options->contexts, "Tokens of each sequence; 0 is the model's context");
+  add_codecs(command, options->codecs);
+  add_number(command, "--parallel", options->sequences, "Sequences, each with a context of its own");
+  add_number(command, "--ubatch-size", options->step_tokens, "Tokens of all sequences in one step");
+  add_number(command, "--page", options->page, "Tokens of a page: 64 or 128");
+  add_number(command, "--tail", options->tail, "Newest tokens that are never sealed");
+  add_number(command, "--sinks", options->sinks, "First tokens that are never sealed");
+  add_device(command, options->device, "Device whose memory it is held against");
+  add_text(command, "--memory", options->memory, "Memory in place of a device's: 24GiB", "BYTES");
+  add_text(command, "--weights", options->weights, "Memory that weights take; of a GGUF file, else its size", "BYTES");
+  add_text(command, "--reserve", options->reserve, "Memory to leave free beside weights and cache", "BYTES");
+  exclude(add_flag(command, "--fit", options->fit, "Find the longest context that fits; exits 1 if none does"),
+          contexts);
+  add_output(command, options->output);
 }
 
 }  // namespace rota::tool

@@ -9,6 +9,7 @@
 #include "build_info.h"
 #include "command.h"
 #include "command_text.h"
+#include "options.h"
 #include "rota/version.h"
 
 // Man pages, made from the parser.
@@ -98,20 +99,22 @@ std::string man_page(const CommandText& command) {
 }
 
 void add_manual(CLI::App& app, Invocation&) {
-  CLI::App* const command = app.add_subcommand("manual", "Print a command's man page, or write all of them");
   const auto name = std::make_shared<std::string>();
   const auto folder = std::make_shared<std::string>();
-  CLI::Option* const one = command->add_option("COMMAND", *name, "Whose page; else that of rota itself");
-  one->type_name("COMMAND");
-  command->add_option("--all", *folder, "Write every page into this folder")->type_name("FOLDER")->excludes(one);
-  command->footer("Examples:\n  rota manual bench | man -l -\n  rota manual --all ~/.local/share/man/man1");
-  command->callback([&app, name, folder] {
+  const auto run = [&app, name, folder] {
     if (folder->empty()) {
       print_page(app, *name);
     } else {
       write_pages(app, *folder);
     }
-  });
+  };
+  CLI::App& command = add_command(
+      app, {.name = "manual",
+            .description = "Print a command's man page, or write all of them",
+            .footer = "Examples:\n  rota manual bench | man -l -\n  rota manual --all ~/.local/share/man/man1",
+            .run = run});
+  CLI::Option& one = add_text(command, "COMMAND", *name, "Whose page; else that of rota itself", "COMMAND");
+  exclude(add_text(command, "--all", *folder, "Write every page into this folder", "FOLDER"), one);
 }
 
 }  // namespace rota::tool

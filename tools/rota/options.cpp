@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <span>
+#include <string_view>
 
 #include "command.h"
 
@@ -17,35 +20,110 @@ KvCodec known_codec(const std::string& name) {
   return *codec;
 }
 
-}  // namespace
+const std::map<std::string, Output> kOutputs{
+    {"text", Output::text}, {"md", Output::md}, {"csv", Output::csv}, {"json", Output::json}, {"jsonl", Output::jsonl}};
 
+std::string joined(const std::vector<std::string>& words, std::string_view between) {
+  return fmt::format("{}", fmt::join(words, between));
+}
+
+// Where CLI11 would take -1 for the largest number.
 std::string whole_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos ? "" : "must be a whole number";
 }
 
-CLI::Option* take_one_of(CLI::Option* option, const std::vector<std::string>& choices) {
-  return option->type_name(fmt::format("{}", fmt::join(choices, "|")))->check([choices](const std::string& text) {
+auto one_of(const std::vector<std::string>& choices) {
+  return [choices](const std::string& text) {
     if (std::ranges::find(choices, text) != choices.end()) return std::string();
-    return fmt::format("\"{}\" is not one of {}", text, fmt::join(choices, ", "));
-  });
+    return fmt::format("\"{}\" is not one of {}", text, joined(choices, ", "));
+  };
 }
 
-CLI::Option* add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
+}  // namespace
+
+CLI::App& add_command(CLI::App& app, const CommandSpec& spec) {
+  CLI::App& command = *app.add_subcommand(spec.name, spec.description);
+  command.footer(spec.footer);
+  command.callback(spec.run);
+  return command;
+}
+
+CLI::Option& add_flag(CLI::App& command, const std::string& names, bool& flag, const std::string& description) {
+  return *command.add_flag(names, flag, description);
+}
+
+CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const std::string& description,
+                      const std::string& type) {
+  return *command.add_option(names, text, description)->type_name(type);
+}
+
+CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& texts, Several several,
+                       const std::string& description, const std::string& type) {
+  CLI::Option& option = *command.add_option(names, texts, description)->type_name(type);
+  if (several == Several::with_commas) option.delimiter(',');
+  if (several != Several::as_words) option.allow_extra_args(false);
+  return option;
+}
+
+CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice,
+                        const std::vector<std::string>& choices, const std::string& description) {
+  return *command.add_option(names, choice, description)->type_name(joined(choices, "|"))->check(one_of(choices));
+}
+
+CLI::Option& add_choices(CLI::App& command, const std::string& names, std::vector<std::string>& chosen,
+                         const std::vector<std::string>& choices, const std::string& description) {
+  CLI::Option& option = add_texts(command, names, chosen, Several::with_commas, description, joined(choices, "|"));
+  return *option.check(one_of(choices));
+}
+
+CLI::Option& add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
+                        const std::string& description) {
+  return *command.add_option(names, number, description)->check(whole_number)->type_name("N");
+}
+
+CLI::Option& add_number(CLI::App& command, const std::string& names, std::optional<std::uint64_t>& number,
+                        const std::string& description) {
+  return *command.add_option(names, number, description)->check(whole_number)->type_name("N");
+}
+
+CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description) {
-  return command.add_option(names, numbers, description)
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(whole_number)
-      ->type_name("N,...");
+  return *command.add_option(names, numbers, description)
+              ->delimiter(',')
+              ->allow_extra_args(false)
+              ->check(whole_number)
+              ->type_name("N,...");
 }
 
-CLI::Option* add_model(CLI::App& command, std::string& model) {
-  return command.add_option("-m,--model", model, "Name of a known model, or path of a GGUF file")->type_name("MODEL");
+CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number, RealRange range,
+                      const std::string& description, const std::string& type) {
+  const auto in_range = [range](const std::string& text) {
+    double value = 0;
+    const bool is_number = CLI::detail::lexical_cast(text, value);
+    if (is_number && value >= range.least && value <= range.most) return std::string();
+    return fmt::format("\"{}\" is no number from {} to {}", text, range.least, range.most);
+  };
+  return *command.add_option(names, number, description)->check(in_range)->type_name(type);
 }
 
-CLI::Option* add_device(CLI::App& command, std::string& device, const std::string& description) {
-  return command.add_option("--device", device, description)->type_name("ID");
+CLI::Option& add_model(CLI::App& command, std::string& model) {
+  return add_text(command, "-m,--model", model, "Name of a known model, or path of a GGUF file", "MODEL");
 }
+
+CLI::Option& add_device(CLI::App& command, std::string& device, const std::string& description) {
+  return add_text(command, "--device", device, description, "ID");
+}
+
+void add_output(CLI::App& command, Output& output) {
+  const std::vector<std::string> names{"text", "md", "csv", "json", "jsonl"};
+  const auto take = [&output](const std::string& name) { output = kOutputs.at(name); };
+  command.add_option_function<std::string>("-o,--output", take, "How to print it")
+      ->type_name(joined(names, "|"))
+      ->check(one_of(names));
+}
+
+void require(CLI::Option& option) { option.required(); }
+void exclude(CLI::Option& one, CLI::Option& other) { one.excludes(&other); }
 
 std::vector<CodecPair> CodecLists::pairs() const {
   if (k.size() != v.size() && k.size() != 1 && v.size() != 1) {
@@ -66,10 +144,8 @@ std::vector<CodecPair> CodecLists::pairs() const {
 
 void add_codecs(CLI::App& command, CodecLists& codecs) {
   const auto add = [&](const char* name, std::vector<std::string>& list, const char* what) {
-    command.add_option(name, list, fmt::format("Codecs of {}: f16, bf16, f32 or turbo2 to turbo8", what))
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->type_name("CODEC,...");
+    add_texts(command, name, list, Several::with_commas,
+              fmt::format("Codecs of {}: f16, bf16, f32 or turbo2 to turbo8", what), "CODEC,...");
   };
   add("--cache-type-k", codecs.k, "keys");
   add("--cache-type-v", codecs.v, "values, each for one of -ctk");

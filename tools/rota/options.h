@@ -1,35 +1,75 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rota/kv_spec.h"
 
-// Options that commands share, so that they are named, checked and described once.
+// What commands take, named, checked and described once. CLI11 takes ten seconds to compile, wherever it is included:
+// it is seen by options.cpp, command_text.cpp and parser.cpp, and by no command.
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace rota::tool {
 
-// For numbers, where CLI11 would take -1 for the largest one, and for lists of them.
-std::string whole_number(const std::string& text);
+enum class Output { text, md, csv, json, jsonl };
+
+struct CommandSpec {
+  std::string name, description, footer;
+  std::function<void()> run;
+};
+
+CLI::App& add_command(CLI::App& app, const CommandSpec& spec);
+
+// `names` are "-o,--output", or one without dashes for what is told by its place. `type` is what help calls the value.
+
+CLI::Option& add_flag(CLI::App& command, const std::string& names, bool& flag, const std::string& description);
+
+CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const std::string& description,
+                      const std::string& type);
+
+enum class Several { with_commas, given_again, as_words };
+
+CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& texts, Several several,
+                       const std::string& description, const std::string& type);
 
 // Shown as "md|csv", and completed so.
-CLI::Option* take_one_of(CLI::Option* option, const std::vector<std::string>& choices);
+CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice,
+                        const std::vector<std::string>& choices, const std::string& description);
+CLI::Option& add_choices(CLI::App& command, const std::string& names, std::vector<std::string>& chosen,
+                         const std::vector<std::string>& choices, const std::string& description);
 
-// A whole number, or several with commas between.
-template <class Number>  // std::uint64_t, or an optional one
-CLI::Option* add_number(CLI::App& command, const std::string& names, Number& number, const std::string& description) {
-  return command.add_option(names, number, description)->check(whole_number)->type_name("N");
-}
-
-CLI::Option* add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
+// Whole numbers.
+CLI::Option& add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
+                        const std::string& description);
+CLI::Option& add_number(CLI::App& command, const std::string& names, std::optional<std::uint64_t>& number,
+                        const std::string& description);
+CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description);
 
-// -m, --model: what find_model() takes
-CLI::Option* add_model(CLI::App& command, std::string& model);
+struct RealRange {
+  double least, most;
+};
 
-CLI::Option* add_device(CLI::App& command, std::string& device, const std::string& description);
+CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number, RealRange range,
+                      const std::string& description, const std::string& type);
+
+// -m, --model: what find_model() takes
+CLI::Option& add_model(CLI::App& command, std::string& model);
+
+CLI::Option& add_device(CLI::App& command, std::string& device, const std::string& description);
+
+// -o, --output
+void add_output(CLI::App& command, Output& output);
+
+void require(CLI::Option& option);
+void exclude(CLI::Option& one, CLI::Option& other);
 
 struct CodecPair {
   KvCodec k, v;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 
@@ -96,9 +97,15 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
 Exit run(std::vector<std::string> arguments) {
   Invocation invocation{.command = "rota"};
   for (const std::string& argument : arguments) invocation.command += " " + shell_word(argument);
+  const std::string first = arguments.empty() ? std::string() : arguments.front();
   std::ranges::transform(arguments, arguments.begin(), with_long_name);
   std::ranges::reverse(arguments);  // as CLI11 takes a vector
   const auto app = make_parser(invocation);
+  // CLI11 would only say that a command is missing.
+  const auto is_first = [&](const CommandText& command) { return last_word(command.name) == first; };
+  if (!first.empty() && !first.starts_with('-') && std::ranges::none_of(describe(*app).commands, is_first)) {
+    return say(*app, {Exit::usage, fmt::format("there is no command \"{}\"", first), "rota --help"});
+  }
   try {
     app->parse(std::move(arguments));
     return invocation.exit;

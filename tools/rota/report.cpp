@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "command.h"
+#include "options.h"
 #include "report_data.h"
 #include "report_page.h"
 
@@ -59,19 +60,18 @@ void run(const Options& options) {
 }  // namespace
 
 void add_report(CLI::App& app, Invocation&) {
-  CLI::App* const command =
-      app.add_subcommand("report", "Make one HTML page with charts and tables from what bench and distort measured");
   const auto options = std::make_shared<Options>();
-  command
-      ->add_option("FILES", options->files,
-                   "JSON of rota bench and rota distort; series of several are told apart by name")
-      ->required();
-  command->add_option("-O,--out", options->out, "File to write; - is stdout")->capture_default_str()->type_name("FILE");
-  command->add_option("--title", options->title, "Title of the page");
-  command->footer(
-      "Examples:\n  rota bench attend -o json > bench.json && rota report bench.json\n"
-      "  rota report before.json after.json distort.json -O report.html");
-  command->callback([options] { run(*options); });
+  CLI::App& command =
+      add_command(app, {.name = "report",
+                        .description = "Make one HTML page with charts and tables from what bench and distort measured",
+                        .footer = "Examples:\n"
+                                  "  rota bench attend -o json > bench.json && rota report bench.json\n"
+                                  "  rota report before.json after.json distort.json -O report.html",
+                        .run = [options] { run(*options); }});
+  require(add_texts(command, "FILES", options->files, Several::as_words,
+                    "JSON of rota bench and rota distort; series of several are told apart by name", "FILE"));
+  add_text(command, "-O,--out", options->out, "File to write; - is stdout", "FILE");
+  add_text(command, "--title", options->title, "Title of the page", "TEXT");
 }
 
 }  // namespace rota::tool

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <map>
 
 #include "build_info.h"
 #include "options.h"
@@ -14,9 +13,6 @@
 
 namespace rota::tool {
 namespace {
-
-const std::map<std::string, Output> kOutputs{
-    {"text", Output::text}, {"md", Output::md}, {"csv", Output::csv}, {"json", Output::json}, {"jsonl", Output::jsonl}};
 
 std::string dumped(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
@@ -84,12 +80,6 @@ std::size_t width(std::string_view text) {
 }
 
 }  // namespace
-
-void add_output_option(CLI::App& command, Output& output) {
-  take_one_of(command.add_option_function<std::string>(
-                  "-o,--output", [&output](const std::string& name) { output = kOutputs.at(name); }, "How to print it"),
-              {"text", "md", "csv", "json", "jsonl"});
-}
 
 std::string table_text(const Table& table, Output output) {
   const bool bars = output == Output::md;

@@ -1,22 +1,17 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "command.h"
+#include "options.h"
 
 // How commands print what they found: as text, Markdown, CSV, JSON, or a JSON object per line.
 
 namespace rota::tool {
 
 using Json = nlohmann::ordered_json;
-
-enum class Output { text, md, csv, json, jsonl };
-
-// -o, --output
-void add_output_option(CLI::App& command, Output& output);
 
 struct Column {
   std::string key;          // of a row, and the head of CSV
