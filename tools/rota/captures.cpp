@@ -48,7 +48,7 @@ void check_finite(const std::filesystem::path& path, const Array& array) {
 // "a_k" has a file of either kind; .npy is taken where there are both.
 std::optional<std::filesystem::path> find_array(const std::filesystem::path& folder, const std::string& stem) {
   for (const char* ending : {".npy", ".raw"}) {
-    const std::filesystem::path path = folder / (stem + ending);
+    std::filesystem::path path = folder / (stem + ending);
     std::error_code ignored;
     if (std::filesystem::exists(path, ignored)) return path;
   }

@@ -208,8 +208,8 @@ std::string attention_text(const std::string& source, const Json& attention, con
   for (const Json& row : options) {
     if (row.at("source") == source) variants.rows.push_back(row);
   }
-  std::string text =
-      fmt::format("\nAttention over {}. logit error: RMS of errors / RMS of logits, both less their ", source);
+  std::string text = fmt::format("\nAttention over {}. logit error: RMS of errors / RMS of logits, both less their ",
+                                 one_line(source));
   text += "query's mean; KL of weights in nats; output error: |o' - o| / |o|.\n\n";
   text += table_text(codecs, output);
   text += "\nOutput error, codecs of keys down, of values across:\n\n" + table_text(square, output);
