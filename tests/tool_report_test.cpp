@@ -74,13 +74,15 @@ class Reported : public testing::Test {
     expect_sound_page(path("report.html"));
     return read(path("report.html"));
   }
-  // One line on stderr, which names the file.
+  // One line on stderr, which names the file, and one with what to try.
   void expect_refused(const std::string& file, const std::string& text) const {
     const ToolOutput output = run_tool("report " + file + " -O " + path("refused.html"));
     EXPECT_EQ(output.exit_code, 1) << output.text;
     EXPECT_TRUE(output.text.starts_with("rota report: " + file + ": ")) << output.text;
     EXPECT_TRUE(contains(output, text)) << text << "\n" << output.text;
-    EXPECT_EQ(output.text.find('\n'), output.text.size() - 1) << output.text;
+    const std::string next = "\ntry: rota report --help\n";
+    EXPECT_EQ(output.text.find('\n'), output.text.size() - next.size()) << output.text;
+    EXPECT_TRUE(output.text.ends_with(next)) << output.text;
     EXPECT_FALSE(std::filesystem::exists(path("refused.html")));
   }
   void expect_row_refused(const std::string& key, const Json& value, const std::string& text) const {

@@ -266,13 +266,15 @@ class Distorted : public testing::Test {
 
   Output distort(const std::string& options = {}) const { return run("distort " + folder_ + " " + options); }
 
-  // One line, which names the file.
+  // One line, which names the file, and one with what to try.
   void expect_refused(const std::string& name, const std::string& text) const {
     const Output output = distort();
     EXPECT_EQ(output.exit_code, 1) << output.text;
     EXPECT_TRUE(output.text.starts_with("rota distort: " + path(name) + ": ")) << output.text;
     EXPECT_TRUE(contains(output, text)) << text << "\n" << output.text;
-    EXPECT_EQ(output.text.find('\n'), output.text.size() - 1) << output.text;
+    const std::string next = "\ntry: rota distort --help\n";
+    EXPECT_EQ(output.text.find('\n'), output.text.size() - next.size()) << output.text;
+    EXPECT_TRUE(output.text.ends_with(next)) << output.text;
   }
   void expect_header_refused(const std::string& dictionary, const std::string& text) const {
     SCOPED_TRACE(dictionary);

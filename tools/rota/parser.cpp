@@ -55,8 +55,9 @@ std::string parsed_name(const CLI::App& app) {
 }
 
 Exit say(const CLI::App& app, const Failure& failure) {
-  fmt::print(stderr, "{}: {}\n", parsed_name(app), one_line(failure.what()));
-  if (!failure.next().empty()) fmt::print(stderr, "try: {}\n", one_line(failure.next()));
+  const std::string command = parsed_name(app);
+  const std::string next = failure.next().empty() ? command + " --help" : one_line(failure.next());
+  fmt::print(stderr, "{}: {}\ntry: {}\n", command, one_line(failure.what()), next);
   return failure.exit();
 }
 
@@ -114,7 +115,7 @@ Exit run(std::vector<std::string> arguments) {
       app->exit(error);
       return Exit::ok;
     }
-    return say(*app, {Exit::usage, error.what(), parsed_name(*app) + " --help"});
+    return say(*app, {Exit::usage, error.what()});
   } catch (const Failure& failure) {
     return say(*app, failure);
   } catch (const BadResult& bad) {
