@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <map>
 #include <span>
 #include <string_view>
 
@@ -20,7 +19,12 @@ KvCodec known_codec(const std::string& name) {
   return *codec;
 }
 
-const std::map<std::string, Output> kOutputs{
+struct NamedOutput {
+  const char* name;
+  Output output;
+};
+
+constexpr NamedOutput kOutputs[] = {
     {"text", Output::text}, {"md", Output::md}, {"csv", Output::csv}, {"json", Output::json}, {"jsonl", Output::jsonl}};
 
 std::string joined(const std::vector<std::string>& words, std::string_view between) {
@@ -32,11 +36,11 @@ std::string whole_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos ? "" : "must be a whole number";
 }
 
-auto one_of(const std::vector<std::string>& choices) {
-  return [choices](const std::string& text) {
+CLI::Option& take_one_of(CLI::Option& option, const std::vector<std::string>& choices) {
+  return *option.type_name(joined(choices, "|"))->check([choices](const std::string& text) {
     if (std::ranges::find(choices, text) != choices.end()) return std::string();
     return fmt::format("\"{}\" is not one of {}", text, joined(choices, ", "));
-  };
+  });
 }
 
 }  // namespace
@@ -67,13 +71,12 @@ CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<
 
 CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice,
                         const std::vector<std::string>& choices, const std::string& description) {
-  return *command.add_option(names, choice, description)->type_name(joined(choices, "|"))->check(one_of(choices));
+  return take_one_of(*command.add_option(names, choice, description), choices);
 }
 
 CLI::Option& add_choices(CLI::App& command, const std::string& names, std::vector<std::string>& chosen,
                          const std::vector<std::string>& choices, const std::string& description) {
-  CLI::Option& option = add_texts(command, names, chosen, Several::with_commas, description, joined(choices, "|"));
-  return *option.check(one_of(choices));
+  return take_one_of(add_texts(command, names, chosen, Several::with_commas, description, {}), choices);
 }
 
 CLI::Option& add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
@@ -115,11 +118,12 @@ CLI::Option& add_device(CLI::App& command, std::string& device, const std::strin
 }
 
 void add_output(CLI::App& command, Output& output) {
-  const std::vector<std::string> names{"text", "md", "csv", "json", "jsonl"};
-  const auto take = [&output](const std::string& name) { output = kOutputs.at(name); };
-  command.add_option_function<std::string>("-o,--output", take, "How to print it")
-      ->type_name(joined(names, "|"))
-      ->check(one_of(names));
+  std::vector<std::string> names;
+  for (const NamedOutput& known : kOutputs) names.emplace_back(known.name);
+  const auto take = [&output](const std::string& name) {
+    output = std::ranges::find(kOutputs, name, &NamedOutput::name)->output;  // checked before
+  };
+  take_one_of(*command.add_option_function<std::string>("-o,--output", take, "How to print it"), names);
 }
 
 void require(CLI::Option& option) { option.required(); }
