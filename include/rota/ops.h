@@ -153,6 +153,12 @@ enum class Mask : std::uint8_t {
   none,    // each sees all keys
 };
 
+// How sealed keys and values are multiplied.
+enum class Arithmetic : std::uint8_t {
+  stored,  // no more precisely than the codec deserves: a CPU takes bytes, and adds less than a tenth of its error
+  f32,
+};
+
 struct Attend {
   View q;                                    // the texts' query tokens, one text after the other
   const KvView& kv;                          // a multiple of its heads are q's; a window is exactly so many keys
@@ -164,6 +170,7 @@ struct Attend {
   std::optional<View> sink_logits = {};     // {1, query heads, 1}: one more logit for each head, of no key: gpt-oss
   std::optional<View> alibi_slopes = {};    // {1, query heads, 1}: logits fall by slope * distance
   std::optional<MutView> log_sum_exp = {};  // [token, query head, 1]: of each row's logits, for merge()
+  Arithmetic arithmetic = Arithmetic::stored;
 };
 
 // Attention over keys and values as they are stored. A row's result depends on its query, its keys and values and where

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "rota/dtype.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -16,7 +18,10 @@
 #define ROTA_ISA baseline
 #define ROTA_ISA_LANES 4
 #define ROTA_LANES
+#define ROTA_ISA_FILE "core/isa/baseline.h"
+#include "core/lanes.h"
 #include ROTA_LANES_FILE
+#undef ROTA_ISA_FILE
 #undef ROTA_LANES
 #undef ROTA_ISA_LANES
 #undef ROTA_ISA
@@ -25,22 +30,41 @@
 
 #define ROTA_ISA avx2
 #define ROTA_ISA_LANES 8
-#define ROTA_LANES [[gnu::target("avx2,f16c")]]
+#define ROTA_LANES [[gnu::target("avx2,fma,f16c")]]
+#define ROTA_ISA_FILE "core/isa/avx2.h"
+#include "core/lanes.h"
 #include ROTA_LANES_FILE
+#undef ROTA_ISA_FILE
 #undef ROTA_LANES
 #undef ROTA_ISA_LANES
 #undef ROTA_ISA
 
 #define ROTA_ISA avx512
 #define ROTA_ISA_LANES 16
-#define ROTA_LANES [[gnu::target("avx2,f16c,avx512f,avx512dq,avx512bw")]]
+#define ROTA_LANES [[gnu::target("avx2,fma,f16c,avx512f,avx512dq,avx512bw")]]
+#define ROTA_ISA_FILE "core/isa/avx512.h"
+#include "core/lanes.h"
 #include ROTA_LANES_FILE
+#undef ROTA_ISA_FILE
 #undef ROTA_LANES
 #undef ROTA_ISA_LANES
 #undef ROTA_ISA
 
+#define ROTA_ISA avx512vnni
+#define ROTA_ISA_LANES 16
+#define ROTA_ISA_VNNI 1
+#define ROTA_LANES [[gnu::target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vnni")]]
+#define ROTA_ISA_FILE "core/isa/avx512.h"
+#include "core/lanes.h"
+#include ROTA_LANES_FILE
+#undef ROTA_ISA_FILE
+#undef ROTA_LANES
+#undef ROTA_ISA_VNNI
+#undef ROTA_ISA_LANES
+#undef ROTA_ISA
+
 // For each instruction set of kIsas, by its number: what `name` is there.
-#define ROTA_BY_ISA(name) {baseline::name, avx2::name, avx512::name}
+#define ROTA_BY_ISA(name) {baseline::name, avx2::name, avx512::name, avx512vnni::name}
 #else
-#define ROTA_BY_ISA(name) {baseline::name, baseline::name, baseline::name}
+#define ROTA_BY_ISA(name) {baseline::name, baseline::name, baseline::name, baseline::name}
 #endif

@@ -1,19 +1,28 @@
 #include "core/isa.h"
 
+#include <algorithm>
+#include <atomic>
+
 namespace rota::core {
 
 bool runs_here(Isa isa) noexcept {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   if (isa == Isa::avx2) return avx2;
-  if (isa == Isa::avx512) {
-    return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512bw");
-  }
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512bw");
+  if (isa == Isa::avx512) return avx512;
+  if (isa == Isa::avx512vnni) return avx512 && __builtin_cpu_supports("avx512vnni");
 #endif
   return isa == Isa::baseline;
 }
+
+namespace {
+
+std::atomic<Isa> limit{kIsas.back()};
+
+}  // namespace
 
 Isa best_isa() noexcept {
   static const Isa best = [] {
@@ -21,7 +30,9 @@ Isa best_isa() noexcept {
     for (const Isa isa : kIsas) found = runs_here(isa) ? isa : found;
     return found;
   }();
-  return best;
+  return std::min(best, limit.load(std::memory_order_relaxed));
 }
+
+void limit_isa(Isa most) noexcept { limit.store(most, std::memory_order_relaxed); }
 
 }  // namespace rota::core

@@ -8,6 +8,7 @@
 #define ROTA_PARAMS_BEGIN namespace rota::ops {
 #define ROTA_PARAMS_END }
 #define ROTA_SHARED inline
+#define ROTA_SHARED_CONSTANT constexpr
 namespace rota::ops {
 using uint = std::uint32_t;
 using Wide = std::uint64_t;
@@ -16,6 +17,7 @@ using Wide = std::uint64_t;
 #define ROTA_PARAMS_BEGIN
 #define ROTA_PARAMS_END
 #define ROTA_SHARED
+#define ROTA_SHARED_CONSTANT
 #define constexpr const
 #define Wide uvec2
 #define low(wide) ((wide).x)

@@ -76,6 +76,7 @@ struct Asked {
   std::optional<double> soft_cap = {};
   std::optional<View> sink_logits = {}, alibi_slopes = {};
   bool log_sum_exp = true;
+  Arithmetic arithmetic = Arithmetic::f32;  // whose error has a bound of its own, not the codec's
 };
 
 struct Answer {
@@ -244,7 +245,8 @@ class AttendOnDevice : public OnSharedDevice {
         .mask = asked.mask,
         .soft_cap = asked.soft_cap,
         .sink_logits = asked.sink_logits,
-        .alibi_slopes = asked.alibi_slopes};
+        .alibi_slopes = asked.alibi_slopes,
+        .arithmetic = asked.arithmetic};
   }
 
   Answer run(const KvView& kv, const Asked& asked) { return run(device, kv, asked); }

@@ -4,6 +4,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "core/isa.h"
+
 namespace rota::test {
 namespace {
 
@@ -12,7 +14,14 @@ std::string environment(const char* name, const char* otherwise) {
   return value != nullptr ? value : otherwise;
 }
 
+void limit_instructions(const std::string& wanted) {
+  for (const core::Isa isa : core::kIsas) {
+    if (wanted == core::name_of(isa)) core::limit_isa(isa);
+  }
+}
+
 Device open_checked(ValidationLog& log) {
+  limit_instructions(environment("ROTA_TEST_ISA", ""));
   DeviceOptions options = options_under_test();
   options.on_validation_message = [&log](std::string_view message) { log.add(message); };
   Device device = Device::open(options).value();

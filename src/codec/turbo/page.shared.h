@@ -29,7 +29,7 @@ struct PageLayout {
 };
 
 // Codes of 3, 5 and 6 bits lie in two planes: 2 + 1, 4 + 1 and 4 + 2, low bits first.
-ROTA_SHARED uint low_plane_bits(uint bits) { return bits == 3u ? 2u : bits == 5u || bits == 6u ? 4u : bits; }
+ROTA_SHARED_CONSTANT uint low_plane_bits(uint bits) { return bits == 3u ? 2u : bits == 5u || bits == 6u ? 4u : bits; }
 
 // Planes follow each other within a tile, tiles within a page. `first_bit` is of the codes.
 struct Plane {

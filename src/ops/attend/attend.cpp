@@ -159,8 +159,9 @@ class AttendRecording {
         .v_page = static_cast<std::uint32_t>(call_.kv.v.dense.shape.page_slots),
         .tokens = static_cast<std::uint32_t>(call_.q.shape.tokens),
         .window = static_cast<std::uint32_t>(std::min<std::uint64_t>(call_.kv.window.value_or(0), core::kMaxIndex)),
-        .flags = (call_.mask == Mask::causal ? kCausal : 0) | (part.k == KeySource::sinks ? kKeySinks : 0) |
-                 (part.v == KeySource::sinks ? kValueSinks : 0),
+        .flags = (call_.mask == Mask::causal ? kCausal : 0) |
+                 (call_.arithmetic == Arithmetic::f32 ? kF32Arithmetic : 0) |
+                 (part.k == KeySource::sinks ? kKeySinks : 0) | (part.v == KeySource::sinks ? kValueSinks : 0),
         .soft_cap = static_cast<float>(call_.soft_cap.value_or(0))};
     const std::uint64_t rows = std::uint64_t{part.entries} * kv_heads_;
     recorder_.dispatch({kPart,

@@ -60,6 +60,7 @@ ROTA_SHARED uint dense_type(uint format) { return format < kSealedFormat ? forma
 constexpr uint kCausal = 1u;
 constexpr uint kKeySinks = 2u;  // the dense keys are sinks
 constexpr uint kValueSinks = 4u;
+constexpr uint kF32Arithmetic = 8u;  // also where bytes would do; GPUs have no other
 
 // Scratch of queries: slopes and sink logits of the heads, then [token][head] as they are, then the same rotated.
 ROTA_SHARED uint query_header(uint heads) { return padded_row(2u * heads); }

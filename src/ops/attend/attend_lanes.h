@@ -1,61 +1,90 @@
-// Included by attend_cpu.cpp through core/for_each_isa.h. Rows are whole row steps, zero beyond their dims.
+// Included by attend_kernels.cpp through core/for_each_isa.h. Rows are whole row steps, zero beyond their dims.
 
 #include "codec/dense/lanes.h"
 
 namespace rota::ops::ROTA_ISA {
 
 namespace lanes = codec::ROTA_ISA;
+using lanes::F32s;
+using lanes::I32s;
+using lanes::kLanes;
+using lanes::multiply_add;
+using lanes::U32s;
 
-ROTA_LANES_INLINE float sum_of(lanes::F32s v) noexcept {
-  float sum = 0;
-  for (std::uint64_t i = 0; i < lanes::kLanes; ++i) sum += v[i];
-  return sum;
-}
+ROTA_LANES_INLINE void fetch(const std::byte* at) noexcept { __builtin_prefetch(at, 0, 2); }
 
 ROTA_LANES float dot(const float* a, const float* b, std::uint64_t dim) noexcept {
-  lanes::F32s sum = {};
-  for (std::uint64_t i = 0; i < dim; i += lanes::kLanes) {
-    sum += lanes::load_bits<lanes::F32s>(a + i) * lanes::load_bits<lanes::F32s>(b + i);
+  F32s sum = {};
+  for (std::uint64_t i = 0; i < dim; i += kLanes) {
+    sum = multiply_add(lanes::load_bits<F32s>(a + i), lanes::load_bits<F32s>(b + i), sum);
   }
-  return sum_of(sum);
+  return lanes::fold<lanes::Sum>(sum);
 }
 
 ROTA_LANES void add_scaled(float* sum, const float* row, float factor, std::uint64_t dim) noexcept {
-  for (std::uint64_t i = 0; i < dim; i += lanes::kLanes) {
-    const lanes::F32s next = lanes::load_bits<lanes::F32s>(sum + i) + lanes::load_bits<lanes::F32s>(row + i) * factor;
-    std::memcpy(sum + i, &next, sizeof(next));
+  const F32s factors = F32s{} + factor;
+  for (std::uint64_t i = 0; i < dim; i += kLanes) {
+    lanes::store_bits(multiply_add(lanes::load_bits<F32s>(row + i), factors, lanes::load_bits<F32s>(sum + i)), sum + i);
   }
 }
 
-ROTA_LANES_INLINE lanes::F32s exp2_of(lanes::F32s x) noexcept {
-  x = x < -126.0F ? lanes::F32s{} - 126.0F : x;
-  const lanes::F32s shifted = x + 12582912.0F;  // 1.5 * 2^23: its last bits are the nearest integer
-  const lanes::F32s rest = x - (shifted - 12582912.0F);
-  lanes::F32s power = lanes::F32s{} + 1.5403530e-4F;
-  power = power * rest + 1.3333558e-3F;
-  power = power * rest + 9.6181291e-3F;
-  power = power * rest + 5.5504109e-2F;
-  power = power * rest + 2.4022651e-1F;
-  power = power * rest + kLogOf2;
-  power = power * rest + 1.0F;
-  const auto exponent = lanes::same_bits<lanes::I32s>(shifted) << 23;
-  return lanes::same_bits<lanes::F32s>(lanes::same_bits<lanes::I32s>(power) + exponent);
+ROTA_LANES void scale(float* row, float factor, std::uint64_t dim) noexcept {
+  for (std::uint64_t i = 0; i < dim; i += kLanes) lanes::store_bits(lanes::load_bits<F32s>(row + i) * factor, row + i);
 }
 
-// logits to 2^(logit - top), in place; returns their sum. `count` is a multiple of the lanes, and what pads it
-// kNoLogit.
+// Of numbers up to 0; below -125, 0.
+ROTA_LANES_INLINE F32s exp2_of(F32s x) noexcept {
+  x = x < -125.0F ? F32s{} - 127.0F : x;  // whose power has the exponent, and so the bits, of 0
+  const F32s shifted = x + 12582912.0F;   // 1.5 * 2^23: its last bits are the nearest integer
+  const F32s rest = x - (shifted - 12582912.0F);
+  F32s power = multiply_add(F32s{} + 1.5403530e-4F, rest, F32s{} + 1.3333558e-3F);
+  power = multiply_add(power, rest, F32s{} + 9.6181291e-3F);
+  power = multiply_add(power, rest, F32s{} + 5.5504109e-2F);
+  power = multiply_add(power, rest, F32s{} + 2.4022651e-1F);
+  power = multiply_add(power, rest, F32s{} + kLogOf2);
+  power = multiply_add(power, rest, F32s{} + 1.0F);
+  const auto exponent = lanes::same_bits<I32s>(shifted) << 23;
+  return lanes::same_bits<F32s>(lanes::same_bits<I32s>(power) + exponent);
+}
+
 ROTA_LANES float exponentiate(float* logits, std::uint64_t count, float top) noexcept {
-  lanes::F32s sum = {};
-  for (std::uint64_t i = 0; i < count; i += lanes::kLanes) {
-    const auto logit = lanes::load_bits<lanes::F32s>(logits + i);
-    lanes::F32s power = exp2_of(logit - top);
-    power = logit - top < -125.0F ? lanes::F32s{} : power;
-    std::memcpy(logits + i, &power, sizeof(power));
+  F32s sum = {};
+  for (std::uint64_t i = 0; i < count; i += kLanes) {
+    const F32s power = exp2_of(lanes::load_bits<F32s>(logits + i) - top);
+    lanes::store_bits(power, logits + i);
     sum += power;
   }
-  return sum_of(sum);
+  return lanes::fold<lanes::Sum>(sum);
 }
 
-inline constexpr AttendLanes kAttendLanes{dot, add_scaled, exponentiate};
+ROTA_LANES float largest(const float* logits, std::uint64_t count, float top) noexcept {
+  F32s most = F32s{} + top;
+  for (std::uint64_t i = 0; i < count; i += kLanes) {
+    const auto logit = lanes::load_bits<F32s>(logits + i);
+    most = logit > most ? logit : most;
+  }
+  return lanes::fold<lanes::Largest>(most);
+}
+
+ROTA_LANES float largest_magnitude(const float* numbers, std::uint64_t count) noexcept {
+  U32s most = {};
+  for (std::uint64_t i = 0; i < count; i += kLanes) {
+    const U32s bits = lanes::load_bits<U32s>(numbers + i) & 0x7fffffffU;  // in the order of magnitudes, NaN last
+    most = bits > most ? bits : most;
+  }
+  std::uint32_t largest = 0;
+  for (std::uint64_t i = 0; i < kLanes; ++i) largest = most[i] > largest ? most[i] : largest;
+  return lanes::same_bits<float>(largest);
+}
+
+}  // namespace rota::ops::ROTA_ISA
+
+#include "ops/attend/dense_lanes.h"
+#include "ops/attend/tile_lanes.h"
+
+namespace rota::ops::ROTA_ISA {
+
+inline constexpr AttendLanes kAttendLanes{dot,     add_scaled,        scale,       exponentiate,
+                                          largest, largest_magnitude, kDenseLanes, kTileLanes};
 
 }  // namespace rota::ops::ROTA_ISA

@@ -30,7 +30,8 @@ TEST_F(AttendProperties, NeitherPlacesNorTheBatchChangeABit) {
       what.rows.push_back(drawn(1, std::min<std::uint64_t>(what.lengths.back(), 5)));
     }
     const Stored stored = store_texts(what);
-    const Asked asked{.q = queries(what), .rows = what.rows};
+    const Asked asked{
+        .q = queries(what), .rows = what.rows, .arithmetic = *rc::gen::element(Arithmetic::stored, Arithmetic::f32)};
     const Answer together = run(stored.kv, asked);
 
     std::vector<std::size_t> order(what.lengths.size());
@@ -72,7 +73,8 @@ TEST_F(AttendProperties, NeitherPlacesNorTheBatchChangeABit) {
       wanted.out.insert(wanted.out.end(), part.out.begin(), part.out.end());
       wanted.log_sum_exp.insert(wanted.log_sum_exp.end(), part.log_sum_exp.begin(), part.log_sum_exp.end());
     }
-    RC_ASSERT(run(some_of(moved.kv, twice), {.q = view_of({8, 64, q_values}), .rows = rows}) == wanted);
+    const Asked again{.q = view_of({8, 64, q_values}), .rows = rows, .arithmetic = asked.arithmetic};
+    RC_ASSERT(run(some_of(moved.kv, twice), again) == wanted);
   }));
 }
 
@@ -142,7 +144,7 @@ TEST_F(AttendProperties, TheNumberOfThreadsChangesNoBit) {
       device = Device::open({.threads = threads}).value();
       random.seed(5);
       const Stored stored = store_texts(what);
-      const Answer found = run(stored.kv, {.q = queries(what), .rows = what.rows});
+      const Answer found = run(stored.kv, {.q = queries(what), .rows = what.rows, .arithmetic = Arithmetic::stored});
       if (!wanted) wanted = found;
       EXPECT_TRUE(found == *wanted) << threads << " threads";
     }

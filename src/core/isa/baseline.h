@@ -1,0 +1,54 @@
+// What the compiler may assume: on x86-64 that is SSE2.
+
+namespace rota::core::ROTA_ISA {
+
+ROTA_LANES_INLINE F32s f32s_from_f16(U16s half) noexcept {
+  F32s wide = {};
+  for (std::uint64_t i = 0; i < kLanes; ++i) wide[i] = f32_from_f16(half[i]);
+  return wide;
+}
+
+ROTA_LANES_INLINE U16s f16_from_f32s(F32s wide) noexcept {
+  U16s half = {};
+  for (std::uint64_t i = 0; i < kLanes; ++i) half[i] = f16_from_f32(wide[i]);
+  return half;
+}
+
+ROTA_LANES_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept { return sum + a * b; }
+
+ROTA_LANES_INLINE Bytes low_bytes(U32s numbers) noexcept {
+  Bytes bytes = {};
+  for (std::uint64_t i = 0; i < kLanes; ++i) bytes[i] = static_cast<std::uint8_t>(numbers[i]);
+  return bytes;
+}
+
+// One of 16 bytes for each code.
+using Table16 = U8s;
+ROTA_LANES_INLINE Table16 load_table(const std::uint8_t* table) noexcept { return load_bits<Table16>(table); }
+ROTA_LANES_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
+  U8s found = {};
+  for (std::uint64_t i = 0; i < sizeof(codes); ++i) found[i] = table[codes[i]];
+  return found;
+}
+
+using Unsigned = Halves;
+using Signed = Halves;
+ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
+ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
+
+ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
+#if defined(__SSE2__)
+  return same_bits<I32s>(_mm_madd_epi16(same_bits<__m128i>(a), same_bits<__m128i>(b)));
+#else
+  I32s sum = {};
+  for (std::uint64_t i = 0; i < kLanes; ++i) sum[i] = a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
+  return sum;
+#endif
+}
+
+// Adds to each sum four products of bytes.
+ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
+  sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
+}
+
+}  // namespace rota::core::ROTA_ISA

@@ -1,0 +1,104 @@
+// The vectors of one instruction set, and what every set can do with them. Included by core/for_each_isa.h, once per
+// set, so it has no guard. What differs between sets is in core/isa/, one file for each.
+
+namespace rota::core::ROTA_ISA {
+
+inline constexpr std::uint64_t kLanes = ROTA_ISA_LANES;
+
+using F32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = float;
+using U32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint32_t;
+using I32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int32_t;
+using I16s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int16_t;
+using U8s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint8_t;
+using U16s [[gnu::vector_size(ROTA_ISA_LANES * 2)]] = std::uint16_t;  // as many as F32s
+using Bytes [[gnu::vector_size(ROTA_ISA_LANES)]] = std::uint8_t;      // as many as F32s
+using F32Quad [[gnu::vector_size(16)]] = float;
+
+template <class To, class From>
+ROTA_LANES_INLINE To same_bits(const From& from) noexcept {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof(to));
+  return to;
+}
+
+template <class Vector>
+ROTA_LANES_INLINE Vector load_bits(const void* at) noexcept {
+  Vector bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return bits;
+}
+
+template <class Vector>
+ROTA_LANES_INLINE void store_bits(const Vector& vector, void* at) noexcept {
+  std::memcpy(at, &vector, sizeof(vector));
+}
+
+template <class Vector>
+ROTA_LANES_INLINE bool is_zero(const Vector& vector) noexcept {
+  std::uint64_t parts[sizeof(vector) / sizeof(std::uint64_t)];
+  std::memcpy(parts, &vector, sizeof(vector));
+  std::uint64_t any = 0;
+  for (const std::uint64_t part : parts) any |= part;
+  return any == 0;
+}
+
+// A byte in each of four: what dot4() multiplies.
+ROTA_LANES_INLINE U8s four_bytes(const void* at) noexcept {
+  return same_bits<U8s>(U32s{} + load_bits<std::uint32_t>(at));
+}
+
+// Operands of dot4() where no instruction takes bytes: even and odd ones apart.
+struct Halves {
+  I16s even, odd;
+};
+ROTA_LANES_INLINE Halves unsigned_halves(U8s bytes) noexcept {
+  using Pairs [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint16_t;
+  const auto pairs = same_bits<Pairs>(bytes);
+  return {same_bits<I16s>(pairs & 0xff), same_bits<I16s>(pairs >> 8)};
+}
+ROTA_LANES_INLINE Halves signed_halves(U8s bytes) noexcept {
+  const auto pairs = same_bits<I16s>(bytes);
+  return {(pairs << 8) >> 8, pairs >> 8};
+}
+
+}  // namespace rota::core::ROTA_ISA
+
+#include ROTA_ISA_FILE
+
+namespace rota::core::ROTA_ISA {
+
+// The nearest integers of numbers below 2^22.
+ROTA_LANES_INLINE I32s nearest(F32s numbers) noexcept {
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum are the integer
+  return same_bits<I32s>(numbers + kMagic) - same_bits<I32s>(F32s{} + kMagic);
+}
+
+// One number of all lanes, always in the same order.
+struct Sum {
+  ROTA_LANES_INLINE static F32Quad of(F32Quad a, F32Quad b) noexcept { return a + b; }
+};
+struct Largest {  // NaN is never the largest
+  ROTA_LANES_INLINE static F32Quad of(F32Quad a, F32Quad b) noexcept { return a > b ? a : b; }
+};
+
+// Each quad of the vector, combined into one.
+template <class Combined>
+ROTA_LANES_INLINE F32Quad fold_quads(F32s vector) noexcept {
+  F32Quad quads[kLanes / 4];
+  std::memcpy(quads, &vector, sizeof(vector));
+  for (std::uint64_t count = kLanes / 8; count > 0; count /= 2) {
+    for (std::uint64_t i = 0; i < count; ++i) quads[i] = Combined::of(quads[i], quads[i + count]);
+  }
+  return quads[0];
+}
+
+template <class Combined>
+ROTA_LANES_INLINE float fold(F32s vector) noexcept {
+  F32Quad all = fold_quads<Combined>(vector);
+  all = Combined::of(all, __builtin_shufflevector(all, all, 2, 3, 0, 1));
+  all = Combined::of(all, __builtin_shufflevector(all, all, 1, 0, 3, 2));
+  return all[0];
+}
+
+}  // namespace rota::core::ROTA_ISA

@@ -1,0 +1,143 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/isa.h"
+#include "ops/attend/attend.params.h"
+#include "rota/dtype.h"
+
+// The inner loops of attention on a CPU: what one instruction set computes at a time. What for is
+// attend_part_cpu.cpp's.
+
+namespace rota::ops {
+
+// Keys or values of a step are tiles. While one step is computed, the next one's are fetched: each line that is read
+// fetches its like in one of four tiles by turns, since a core that reads memory in one place has too few requests in
+// flight.
+inline constexpr std::uint64_t kStepTiles = kStepKeys / kTileTokens;
+
+// A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`.
+struct Tile {
+  const std::byte* low;
+  const std::byte* high;
+  const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
+  std::uint64_t dim;
+  std::array<std::intptr_t, kStepTiles> ahead;  // from this tile to those that are fetched
+};
+inline constexpr std::uint32_t kDecoded = 0;  // bits, of tiles whose levels are bytes already
+
+// Cells that share a line of the high plane, or of the only one, are computed together.
+constexpr std::uint32_t group_cells(std::uint32_t bits) noexcept {
+  if (bits == kDecoded || bits == 8) return 1;
+  const std::uint32_t low = low_plane_bits(bits);
+  return 8 / (low == bits ? low : bits - low);
+}
+
+// Of a tile's tokens.
+struct TileFactors {
+  alignas(64) float factors[kTileTokens];
+  alignas(64) float mean_shares[kTileTokens];  // 1 where the page's mean is to be added, else 0
+};
+
+// Vectors are multiplied in blocks of 8, then of 4, 2 and 1.
+struct VectorBlock {
+  std::uint32_t first, size;
+};
+constexpr VectorBlock block_of(std::uint32_t vector, std::uint32_t vectors) noexcept {
+  std::uint32_t first = 0;
+  std::uint32_t size = 8;
+  for (; first + size <= vector || first + size > vectors;) {
+    if (first + size > vectors) {
+      size /= 2;
+    } else {
+      first += size;
+    }
+  }
+  return {first, size};
+}
+inline constexpr std::uint32_t kBlockSizes = 4;
+
+// Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4].
+struct QueryBytes {
+  const std::byte* bytes;
+  const std::int32_t* starts;  // of each vector's sum: levels are 128 too large
+};
+
+// Of a query's bytes.
+struct QuerySums {
+  std::int32_t high, low;
+};
+
+// What values of a tile are weighed with, and added to.
+struct ValueWeights {
+  const std::byte* bytes;  // [vector][token]
+  const float* factors;    // of each vector
+  float* const* outputs;   // of each vector
+};
+
+// sums[vector][token], for a block of vectors.
+using DotKeys = void (*)(const Tile&, const QueryBytes&, std::uint32_t first_vector, float* sums) noexcept;
+using AddValues = void (*)(const Tile&, const ValueWeights&, std::uint32_t first_vector) noexcept;
+
+struct TileLanes {
+  // By bits: a line of levels for each cell, as [cell] of keys, [quad of tokens][16 dims] of values.
+  std::array<void (*)(const Tile&, std::byte* levels) noexcept, 9> decode_keys, decode_values;
+  // By bits and the block's size, 1 << i. Null where a tile is decoded first.
+  std::array<std::array<DotKeys, kBlockSizes>, 9> dot_keys;
+  std::array<std::array<AddValues, kBlockSizes>, 9> add_values;
+  void (*read_mean)(const std::byte* at, std::uint64_t count, float* mean) noexcept;
+  void (*read_scales)(const std::byte* at, bool has_mean, float unit, TileFactors&) noexcept;
+  QuerySums (*quantize)(const float* query, std::uint64_t dim, float factor, std::byte* quads, std::uint64_t stride,
+                        std::byte* low_quads, std::uint64_t low_stride) noexcept;
+  void (*scale_sums)(const float* sums, const float* low_sums, const TileFactors&, float query_factor, float mean,
+                     float* logits) noexcept;
+  float (*weigh)(const float* weights, const float* factors, std::byte* bytes, std::byte* low_bytes) noexcept;
+  float (*weigh_twice)(const float* weights, const float* factors, std::byte* bytes, std::byte* low_bytes) noexcept;
+};
+
+// Dense rows whose elements lie side by side. `at` goes on for kRowsAhead more, which are fetched meanwhile.
+inline constexpr std::uint64_t kRowsAhead = 32;
+
+struct DenseRows {
+  const std::byte* const* at;
+  const std::uint8_t* place;  // of each row's logit in its step
+  std::uint64_t count, dim;
+};
+
+struct DenseQueries {
+  const float* const* query;
+  float* const* logits;  // [vector][place]
+  const float* units;    // what products are multiplied with, for each vector
+  std::uint32_t vectors;
+};
+
+struct DenseWeights {
+  const float* const* weights;  // [vector][place]
+  float* const* outputs;
+  std::uint32_t vectors;
+};
+
+struct DenseLanes {
+  // By type. Rows of keys are a multiple of four: some again where there are fewer.
+  std::array<void (*)(const DenseRows&, const DenseQueries&) noexcept, kDTypes.size()> dot;
+  std::array<void (*)(const DenseRows&, const DenseWeights&) noexcept, kDTypes.size()> add;
+};
+
+// Rows of f32, a multiple of kRowStep long.
+struct AttendLanes {
+  float (*dot)(const float*, const float*, std::uint64_t) noexcept;
+  void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
+  void (*scale)(float*, float, std::uint64_t) noexcept;
+  // Logits to 2^(logit - top), in place; returns their sum. What pads them is kNoLogit.
+  float (*exponentiate)(float*, std::uint64_t, float) noexcept;
+  float (*largest)(const float*, std::uint64_t, float) noexcept;     // NaN is none
+  float (*largest_magnitude)(const float*, std::uint64_t) noexcept;  // NaN if there is one
+  DenseLanes dense;
+  TileLanes tile;
+};
+
+const AttendLanes& attend_lanes(core::Isa isa) noexcept;
+
+}  // namespace rota::ops

@@ -1,0 +1,372 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "ops/attend/attend.h"
+#include "ops/attend/attend_kernels.h"
+#include "ops/attend/attend_rows.h"
+
+namespace rota::ops {
+namespace {
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+static_assert(kTileTokens % SideRows::kRowsAtOnce == 0 && kStepKeys % kTileTokens == 0);
+
+// Codes of five bits and more deserve factors of two bytes: one would err by more than a tenth of what the codec does.
+constexpr std::uint32_t terms_of(std::uint32_t bits) noexcept { return bits >= 5 ? 2 : 1; }
+
+class PartKernel {
+ public:
+  PartKernel(const runtime::CpuCall& call, const AttendLanes& lanes) noexcept
+      : p_(call.params_as<AttendPartParams>()),
+        plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
+        queries_(reinterpret_cast<const float*>(call.bound[3])),
+        partials_(reinterpret_cast<float*>(call.bound[6])),
+        lanes_(lanes),
+        k_(call.bound[0], p_.k,
+           {call.constants[0], call.constants[2], p_.k_page, kKeys, call.constants[5] != 0,
+            (p_.flags & kKeySinks) != 0},
+           plan_, lanes),
+        v_(call.bound[1], p_.v,
+           {call.constants[1], call.constants[3], p_.v_page, kValues, false, (p_.flags & kValueSinks) != 0}, plan_,
+           lanes) {}
+
+  PartKernel(const PartKernel&) = delete;
+  PartKernel& operator=(const PartKernel&) = delete;
+
+  // A row is one entry and one kv head. What `next` begins with is fetched while this row ends.
+  void run(std::uint64_t row, std::uint64_t next) noexcept {
+    const Entry entry = entry_of(row);
+    after_ = entry_of(next);
+    place_ = entry.place;
+    k_.select(place_);
+    v_.select(place_);
+    vectors_ = entry.chunk[kChunkVectors];
+    mean_page_ = kNever;
+    const std::uint64_t first_partial = entry.words[kEntryPartial] + place_.head * vectors_;
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      prepare(i, entry.chunk[kChunkVector] + i);
+      partial_[i] = partials_ + (first_partial + i) * partial_floats(v_.dim());
+      std::fill(partial_[i], partial_[i] + partial_floats(v_.dim()), 0.0F);
+      partial_[i][0] = kNoLogit;
+      output_[i] = partial_[i] + kRowStep;
+    }
+    const bool in_bytes = (p_.flags & kF32Arithmetic) == 0;
+    if (k_.sealed() && in_bytes) quantize_queries();
+    for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
+      step_ = core::round_down(at, kStepKeys);
+      keys_ = {at, std::min<std::uint64_t>(entry.keys.end, step_ + kStepKeys)};
+      next_ = keys_.end < entry.keys.end ? Entry{.place = place_, .keys = first_step({keys_.end, entry.keys.end})}
+                                         : Entry{.place = after_.place, .keys = first_step(after_.keys)};
+      if (k_.sealed() && in_bytes) {
+        find_logits_of_tiles();
+      } else if (k_.in_rows()) {
+        find_logits_of_rows();
+      } else {
+        find_logits();
+      }
+      for (std::uint32_t i = 0; i < vectors_; ++i) weigh(i);
+      if (v_.sealed() && in_bytes) {
+        add_values_of_tiles();
+      } else if (v_.in_rows()) {
+        add_values_of_rows();
+      } else {
+        add_values();
+      }
+    }
+  }
+
+ private:
+  struct Entry {
+    const std::uint32_t* words = nullptr;
+    const std::uint32_t* chunk = nullptr;
+    SideRows::Place place;
+    KeyRange keys;
+  };
+
+  Entry entry_of(std::uint64_t row) const noexcept {
+    const std::uint32_t* const entry =
+        plan_ + plan_[kPlanEntries] + plan_[p_.order + row / p_.kv_heads] * std::size_t{kEntryWords};
+    const std::uint32_t* const chunk = plan_ + plan_[kPlanChunks] + entry[kEntryChunk] * std::size_t{kChunkWords};
+    const std::uint64_t key = entry[kEntryKey];
+    return {entry,
+            chunk,
+            {plan_ + kPlanTexts + chunk[kChunkText] * std::size_t{kTextWords}, row % p_.kv_heads},
+            {key, key + entry[kEntryKeys]}};
+  }
+
+  static KeyRange first_step(const KeyRange& keys) noexcept {
+    return {keys.begin, std::min<std::uint64_t>(keys.end, core::round_down(keys.begin, kStepKeys) + kStepKeys)};
+  }
+
+  // Which keys a vector sees, and where its query is.
+  void prepare(std::uint32_t i, std::uint32_t vector) noexcept {
+    const std::uint32_t* const text = place_.text;
+    const std::uint64_t row = vector / p_.group;
+    const std::uint64_t query_head = place_.head * p_.group + vector % p_.group;
+    const std::uint64_t heads = std::uint64_t{p_.kv_heads} * p_.group;
+    const std::uint64_t index = (text[kTextToken] + row) * heads + query_head;
+    query_[i] = queries_ + query_header(static_cast<std::uint32_t>(heads)) + index * k_.stride();
+    rotated_[i] = query_[i] + p_.tokens * heads * k_.stride();
+    slope_[i] = queries_[query_head];
+    unit_[i] = is_plain(i) ? kLog2OfE : 1.0F;
+    seen_[i] = {text[kTextFirst], text[kTextLength]};
+    if ((p_.flags & kCausal) != 0) {
+      seen_[i].end = seen_[i].end - text[kTextRows] + row + 1;
+      const std::uint64_t end = seen_[i].end;
+      if (p_.window != 0 && end > p_.window) seen_[i].begin = std::max<std::uint64_t>(seen_[i].begin, end - p_.window);
+    }
+    position_[i] = std::int64_t{text[kTextLength]} - text[kTextRows] + static_cast<std::int64_t>(row);
+  }
+
+  // Whether logits are products and nothing else.
+  bool is_plain(std::uint32_t i) const noexcept { return p_.soft_cap <= 0 && slope_[i] == 0; }
+
+  float finish(float logit, std::uint32_t i, std::uint64_t key) const noexcept {
+    if (p_.soft_cap > 0) logit = p_.soft_cap * std::tanh(logit / p_.soft_cap);
+    if (slope_[i] != 0) logit -= slope_[i] * static_cast<float>(position_[i] - static_cast<std::int64_t>(key));
+    return logit * kLog2OfE;
+  }
+
+  // Products of all vectors with the keys of this step become logits of what each vector sees.
+  void finish_logits() noexcept {
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      const KeyRange seen = seen_[i].in(keys_);
+      if (seen.empty()) continue;
+      std::fill(logits_[i], logits_[i] + (seen.begin - step_), kNoLogit);
+      std::fill(logits_[i] + (seen.end - step_), logits_[i] + kStepKeys, kNoLogit);
+      if (is_plain(i)) continue;
+      for (std::uint64_t key = seen.begin; key < seen.end; ++key) {
+        logits_[i][key - step_] = finish(logits_[i][key - step_], i, key);
+      }
+    }
+  }
+
+  void find_logits() noexcept {
+    for (std::uint64_t key = keys_.begin, count = 0; key < keys_.end; key += count) {
+      count = std::min(SideRows::kRowsAtOnce - key % SideRows::kRowsAtOnce, keys_.end - key);
+      const float* const rows = k_.rows(key, count);
+      if (k_.sealed()) find_mean(key);
+      for (std::uint64_t j = 0; j < count; ++j) {
+        for (std::uint32_t i = 0; i < vectors_; ++i) {
+          if (!seen_[i].holds(key + j)) continue;
+          const float* const query = k_.sealed() ? rotated_[i] : query_[i];
+          const float product = lanes_.dot(query, rows + j * k_.stride(), k_.stride()) * k_.factor(j);
+          logits_[i][key + j - step_] = (product + (k_.with_mean(j) ? mean_dot_[i] : 0.0F)) * unit_[i];
+        }
+      }
+    }
+    finish_logits();
+  }
+
+  // The rows of one side, of keys that some vectors see, and those that the next step begins with.
+  DenseRows rows_of(const SideRows& side, const KeyRange& keys) noexcept {
+    const std::uint64_t count = side.find_rows(keys, row_at_, row_place_);
+    side.find_rows_ahead(next_.place, next_.keys, row_at_ + count);
+    return {row_at_, row_place_, count, side.dim()};
+  }
+
+  void find_logits_of_rows() noexcept {
+    DenseRows rows = rows_of(k_, keys_);
+    if (rows.count % 4 != 0) {  // the last one again
+      const std::uint64_t wanted = core::round_up(rows.count, std::uint64_t{4});
+      std::copy_backward(row_at_ + rows.count, row_at_ + rows.count + kRowsAhead, row_at_ + wanted + kRowsAhead);
+      std::fill(row_at_ + rows.count, row_at_ + wanted, row_at_[rows.count - 1]);
+      std::fill(row_place_ + rows.count, row_place_ + wanted, row_place_[rows.count - 1]);
+      rows.count = wanted;
+    }
+    float* logits[kCpuVectors];
+    for (std::uint32_t i = 0; i < vectors_; ++i) logits[i] = logits_[i];
+    lanes_.dense.dot[static_cast<std::size_t>(k_.dtype())](rows, {query_, logits, unit_, vectors_});
+    finish_logits();
+  }
+
+  // Values that a vector does not see may be NaN, and must not meet its weight of zero.
+  void add_values_of_rows() noexcept {
+    const auto add = lanes_.dense.add[static_cast<std::size_t>(v_.dtype())];
+    const float* weights[kCpuVectors];
+    for (std::uint32_t i = 0; i < vectors_; ++i) weights[i] = logits_[i];
+    const KeyRange first = seen_[0].in(keys_);
+    const bool all_alike = std::all_of(seen_ + 1, seen_ + vectors_, [&](const KeyRange& seen) {
+      return seen.in(keys_).begin == first.begin && seen.in(keys_).end == first.end;
+    });
+    if (all_alike && !first.empty()) {
+      add(rows_of(v_, first), {weights, output_, vectors_});
+      return;
+    }
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      const KeyRange seen = seen_[i].in(keys_);
+      if (!seen.empty()) add(rows_of(v_, seen), {weights + i, output_ + i, 1});
+    }
+  }
+
+  // Rotated queries as bytes, or as two with a sign each.
+  void quantize_queries() noexcept {
+    const std::uint32_t terms = terms_of(k_.bits());
+    const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
+    const auto quads_of = [&](std::uint32_t vector) {
+      const VectorBlock block = block_of(vector, vectors_ * terms);
+      return query_bytes_ + std::size_t{block.first} * k_.dim() + std::size_t{4} * (vector - block.first);
+    };
+    const auto stride_of = [&](std::uint32_t vector) { return 4 * block_of(vector, vectors_ * terms).size; };
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      const float largest = lanes_.largest_magnitude(rotated_[i], k_.dim());
+      const bool finite = std::isfinite(largest);
+      query_factor_[i] = finite ? largest / most * unit_[i] : std::numeric_limits<float>::quiet_NaN();
+      const float factor = largest > 0 && finite ? most / largest : 0.0F;
+      const std::uint32_t low = terms == 2 ? vectors_ + i : i;
+      const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads_of(i),
+                                                  stride_of(i), terms == 2 ? quads_of(low) : nullptr, stride_of(low));
+      starts_[i] = -128 * sums.high;
+      if (terms == 2) starts_[low] = -128 * sums.low;
+    }
+  }
+
+  // Calls kernel(tile, first vector of a block), for all blocks. One block's levels need not be written down.
+  template <class Kernels, class Decode, class Call>
+  void for_each_block(Tile tile, std::uint32_t bits, std::uint32_t vectors, const Kernels& kernels,
+                      const Decode& decode, const Call& call) noexcept {
+    const bool whole_groups = tile.dim / 4 % group_cells(bits) == 0;
+    if (kernels[bits][0] == nullptr || !whole_groups || block_of(0, vectors).size != vectors) {
+      decode[bits](tile, levels_);
+      tile.low = levels_;
+      bits = kDecoded;
+    }
+    for (std::uint32_t first = 0; first < vectors;) {
+      const std::uint32_t size = block_of(first, vectors).size;
+      call(kernels[bits][static_cast<std::size_t>(std::countr_zero(size))], tile, first);
+      first += size;
+    }
+  }
+
+  void find_logits_of_tiles() noexcept {
+    const std::uint32_t terms = terms_of(k_.bits());
+    const auto next = k_.tiles_ahead(next_.place, next_.keys);
+    for (std::uint64_t key = core::round_down(keys_.begin, kTileTokens); key < keys_.end; key += kTileTokens) {
+      const Tile tile = k_.tile(key, next);
+      k_.read_factors(key, factors_);
+      find_mean(key);
+      for_each_block(tile, k_.bits(), vectors_ * terms, lanes_.tile.dot_keys, lanes_.tile.decode_keys,
+                     [&](DotKeys dot, const Tile& some, std::uint32_t first) {
+                       dot(some, {query_bytes_, starts_}, first, sums_);
+                     });
+      for (std::uint32_t i = 0; i < vectors_; ++i) {
+        const float* const low = terms == 1 ? nullptr : sums_ + (std::size_t{vectors_} + i) * kTileTokens;
+        lanes_.tile.scale_sums(sums_ + std::size_t{i} * kTileTokens, low, factors_, query_factor_[i],
+                               mean_dot_[i] * unit_[i], logits_[i] + (key - step_));
+      }
+    }
+    finish_logits();
+  }
+
+  void add_values_of_tiles() noexcept {
+    const std::uint32_t terms = terms_of(v_.bits());
+    const auto next = v_.tiles_ahead(next_.place, next_.keys);
+    float worth[2 * kCpuVectors];
+    float* outputs[2 * kCpuVectors];
+    for (std::uint64_t key = core::round_down(keys_.begin, kTileTokens); key < keys_.end; key += kTileTokens) {
+      const Tile tile = v_.tile(key, next);
+      v_.read_factors(key, factors_);
+      for (std::uint32_t i = 0; i < vectors_; ++i) {
+        std::byte* const bytes = weight_bytes_ + std::size_t{i} * kTileTokens;
+        std::byte* const low = bytes + std::size_t{vectors_} * kTileTokens;
+        const auto weigh = terms == 1 ? lanes_.tile.weigh : lanes_.tile.weigh_twice;
+        const float unit = weigh(logits_[i] + (key - step_), factors_.factors, bytes, low);
+        worth[i] = terms == 1 ? unit : 256 * unit;
+        worth[vectors_ + i] = unit;
+        outputs[i] = outputs[vectors_ + i] = output_[i];
+      }
+      for_each_block(tile, v_.bits(), vectors_ * terms, lanes_.tile.add_values, lanes_.tile.decode_values,
+                     [&](AddValues add, const Tile& some, std::uint32_t first) {
+                       add(some, {weight_bytes_, worth, outputs}, first);
+                     });
+    }
+  }
+
+  // What queries make of the mean of `key`'s page.
+  void find_mean(std::uint64_t key) noexcept {
+    if (key / p_.k_page == mean_page_) return;
+    mean_page_ = key / p_.k_page;
+    k_.read_mean(mean_);
+    for (std::uint32_t i = 0; i < vectors_; ++i) mean_dot_[i] = lanes_.dot(query_[i], mean_, k_.dim());
+  }
+
+  // Logits of this step become weights; what was added before is weighed anew.
+  void weigh(std::uint32_t i) noexcept {
+    if (seen_[i].in(keys_).empty()) {
+      std::fill(logits_[i], logits_[i] + kStepKeys, 0.0F);
+      return;
+    }
+    float* const partial = partial_[i];
+    const float top = lanes_.largest(logits_[i], kStepKeys, partial[0]);  // NaN is none, but stays in the sum
+    const float keep = std::exp2(partial[0] - top);
+    partial[0] = top;
+    partial[1] = partial[1] * keep + lanes_.exponentiate(logits_[i], kStepKeys, top);
+    if (keep != 1.0F) lanes_.scale(output_[i], keep, v_.stride());
+  }
+
+  void add_values() noexcept {
+    for (std::uint64_t key = keys_.begin, count = 0; key < keys_.end; key += count) {
+      count = std::min(SideRows::kRowsAtOnce - key % SideRows::kRowsAtOnce, keys_.end - key);
+      const float* const rows = v_.rows(key, count);
+      for (std::uint32_t i = 0; i < vectors_; ++i) {
+        for (std::uint64_t j = 0; j < count; ++j) {
+          if (!seen_[i].holds(key + j)) continue;
+          lanes_.add_scaled(output_[i], rows + j * v_.stride(), logits_[i][key + j - step_] * v_.factor(j),
+                            v_.stride());
+        }
+      }
+    }
+  }
+
+  static constexpr float kZeros[kMaxAttendDim] = {};
+
+  const AttendPartParams& p_;
+  const std::uint32_t* const plan_;
+  const float* const queries_;
+  float* const partials_;
+  const AttendLanes& lanes_;
+  SideRows k_, v_;
+  SideRows::Place place_{};
+  Entry after_, next_;  // the next row's, and the next step's
+  std::uint32_t vectors_ = 0;
+  std::uint64_t step_ = 0;  // its first key, seen or not
+  KeyRange keys_{};         // of the step
+  std::uint64_t mean_page_ = kNever;
+  const float* query_[kCpuVectors];
+  const float* rotated_[kCpuVectors];
+  float* partial_[kCpuVectors];
+  float* output_[kCpuVectors];
+  float slope_[kCpuVectors];
+  float unit_[kCpuVectors];  // products times it are logits, or go into finish()
+  float mean_dot_[kCpuVectors];
+  std::int64_t position_[kCpuVectors];
+  KeyRange seen_[kCpuVectors];
+  alignas(64) float mean_[kMaxAttendDim] = {};
+  alignas(64) float logits_[kCpuVectors][kStepKeys];
+
+  // Of dense rows.
+  const std::byte* row_at_[kStepKeys + kRowsAhead];
+  std::uint8_t row_place_[kStepKeys];
+
+  // Of sealed tiles.
+  float query_factor_[kCpuVectors];
+  std::int32_t starts_[2 * kCpuVectors];
+  TileFactors factors_;
+  alignas(64) float sums_[2 * kCpuVectors * kTileTokens];
+  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kTileTokens];
+  alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim];
+  alignas(64) std::byte levels_[kTileTokens * kMaxAttendDim];
+};
+
+}  // namespace
+
+void attend_part_cpu(const runtime::CpuCall& call) noexcept {
+  PartKernel kernel(call, attend_lanes(core::best_isa()));
+  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
+    kernel.run(row, std::min(row + 1, call.last_row - 1));
+  }
+}
+
+}  // namespace rota::ops

@@ -1,0 +1,161 @@
+#include "ops/attend/attend_rows.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "codec/turbo/pack.h"
+#include "codec/turbo/turbo.h"
+
+namespace rota::ops {
+namespace {
+
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
+
+}  // namespace
+
+SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
+                   const AttendLanes& lanes) noexcept
+    : memory_(memory),
+      strides_(strides),
+      shape_(shape),
+      plan_(plan),
+      lanes_(lanes),
+      dtype_(static_cast<DType>(dense_type(shape.format))),
+      layout_{shape.side, sealed_bits(shape.format), shape.dim, shape.page, shape.has_mean ? 1U : 0U},
+      to_f32_(codec::row_converter(dtype_, DType::f32)) {
+  const auto levels = codec::levels_of(layout_.bits);
+  std::ranges::transform(levels, levels_, [](std::int8_t level) { return static_cast<float>(level) * kLevelUnit; });
+  const int more = shape.side == kKeys ? 128 : 0;
+  for (std::size_t i = 0; i < std::size(table_) && !levels.empty(); ++i) {
+    table_[i] = static_cast<std::uint8_t>(levels[i % levels.size()] + more);
+  }
+  if (layout_.bits == 8) table_[0] = static_cast<std::uint8_t>(more ^ 128);  // codes are 128 more than their levels
+}
+
+void SideRows::select(const Place& place) noexcept {
+  place_ = place;
+  tile_ = kNever;
+}
+
+const float* SideRows::rows(std::uint64_t key, std::uint64_t count) noexcept {
+  for (std::uint64_t i = 0; i < count; ++i) {
+    float* const row = rows_ + i * stride();
+    if (sealed()) {
+      unpack(key + i);
+      const std::uint8_t* const codes = codes_ + (key + i) % kTileTokens * shape_.dim;
+      for (std::uint32_t d = 0; d < shape_.dim; ++d) row[d] = levels_[codes[d]];
+      const std::uint32_t scale = codec::load_half(page_ + scales_offset(layout_) + 2 * ((key + i) % shape_.page));
+      factors_[i] = codec::finite_half(scale & ~kWithoutMean);
+      with_mean_[i] = shape_.has_mean && (scale & kWithoutMean) == 0;
+    } else {
+      to_f32_({run_at(place_, key + i).row, strides_.dim}, {reinterpret_cast<std::byte*>(row), 1}, shape_.dim);
+      factors_[i] = 1;
+      with_mean_[i] = false;
+    }
+    std::fill(row + shape_.dim, row + stride(), 0.0F);
+  }
+  return rows_;
+}
+
+SideRows::Run SideRows::run_at(const Place& place, std::uint64_t key) const noexcept {
+  std::uint64_t page = place.text[kTextSinks + shape_.side];
+  std::uint64_t slot = key;
+  std::uint64_t count = kNever;
+  if (!shape_.sinks) {
+    const std::uint32_t ring = place.text[kTextRing + shape_.side];
+    if (ring != 0) slot = key % ring;
+    if (ring != 0) count = ring - slot;
+    page = place_of(place.text, slot / shape_.page);
+    slot %= shape_.page;
+    count = std::min(count, shape_.page - slot);
+  }
+  const std::uint64_t element =
+      strides_.offset + page * strides_.page + slot * strides_.slot + place.head * strides_.head;
+  return {memory_ + element * info(dtype_).bytes, count};
+}
+
+// Four places by turns: a core that reads in one alone has too few requests to memory in flight.
+std::uint64_t SideRows::find_rows(const KeyRange& keys, const std::byte** at, std::uint8_t* places) const noexcept {
+  const std::uint64_t stride = strides_.slot * info(dtype_).bytes;
+  const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
+  const bool whole = keys.end - keys.begin == kStepKeys;
+  const std::byte* row_of[kStepKeys];  // by place
+  for (std::uint64_t key = keys.begin; key < keys.end;) {
+    const Run run = run_at(place_, key);
+    const std::byte* row = run.row;
+    for (const std::uint64_t end = std::min(keys.end, key + run.count); key < end; ++key, row += stride) {
+      row_of[key - step] = row;
+    }
+  }
+  std::uint64_t count = 0;
+  for (std::uint64_t i = 0; i < kTileTokens; ++i) {
+    for (std::uint64_t place = i; place < kStepKeys; place += kTileTokens) {
+      if (!whole && !keys.holds(step + place)) continue;
+      at[count] = row_of[place];
+      places[count++] = static_cast<std::uint8_t>(place);
+    }
+  }
+  return count;
+}
+
+void SideRows::find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept {
+  const std::uint64_t stride = strides_.slot * info(dtype_).bytes;
+  const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
+  for (std::uint64_t quarter = 0; quarter < kStepTiles; ++quarter) {
+    const std::uint64_t first = std::clamp(step + quarter * kTileTokens, keys.begin, keys.end - 1);
+    const Run run = run_at(place, first);
+    const std::uint64_t last = std::min(run.count, keys.end - first) - 1;
+    for (std::uint64_t i = 0; i < kRowsAhead / kStepTiles; ++i) {
+      at[i * kStepTiles + quarter] = run.row + std::min(i, last) * stride;
+    }
+  }
+}
+
+Tile SideRows::tile(std::uint64_t key, const std::array<const std::byte*, kStepTiles>& next) noexcept {
+  const auto nth = static_cast<std::uint32_t>(key % shape_.page / kTileTokens);
+  page_ = page_of(place_, key);
+  Tile tile{.low = page_ + plane_offset(layout_, nth, 0),
+            .high = page_ + plane_offset(layout_, nth, plane_count(layout_.bits) - 1),
+            .table = table_,
+            .dim = shape_.dim,
+            .ahead = {}};
+  for (std::uint64_t i = 0; i < kStepTiles; ++i) {
+    const std::byte* const other = next[(key % kStepKeys / kTileTokens + i) % kStepTiles];
+    tile.ahead[i] = reinterpret_cast<std::intptr_t>(other) - reinterpret_cast<std::intptr_t>(tile.low);
+  }
+  return tile;
+}
+
+std::array<const std::byte*, kStepTiles> SideRows::tiles_ahead(const Place& place,
+                                                               const KeyRange& keys) const noexcept {
+  std::array<const std::byte*, kStepTiles> tiles{};
+  const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
+  for (std::uint64_t i = 0; i < kStepTiles; ++i) {
+    const std::uint64_t key = std::clamp(step + i * kTileTokens, keys.begin, keys.end - 1);
+    const std::byte* const page = page_of(place, key);
+    const std::uint64_t tile = key % shape_.page / kTileTokens;
+    const std::uint64_t scales = scales_offset(layout_) + 2 * tile * kTileTokens;
+    for (std::uint64_t at = tile == 0 ? 0 : scales; at < scales + 2 * kTileTokens; at += kLineBytes) {
+      __builtin_prefetch(page + at, 0, 2);
+    }
+    tiles[i] = page + tiles_offset(layout_) + tile * tile_bytes(layout_);
+  }
+  return tiles;
+}
+
+void SideRows::read_factors(std::uint64_t key, TileFactors& tile) const noexcept {
+  lanes_.tile.read_scales(page_ + scales_offset(layout_) + 2 * (key % shape_.page), shape_.has_mean, kLevelUnit, tile);
+}
+
+void SideRows::read_mean(float* mean) const noexcept {
+  if (shape_.has_mean) lanes_.tile.read_mean(page_, shape_.dim, mean);
+}
+
+void SideRows::unpack(std::uint64_t key) noexcept {
+  if (key / kTileTokens == tile_) return;
+  tile_ = key / kTileTokens;
+  page_ = page_of(place_, key);
+  codec::unpack_tile(layout_, static_cast<std::uint32_t>(key % shape_.page / kTileTokens), page_, codes_);
+}
+
+}  // namespace rota::ops

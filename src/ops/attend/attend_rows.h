@@ -1,0 +1,111 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "codec/dense/rows.h"
+#include "ops/attend/attend.params.h"
+#include "ops/attend/attend_kernels.h"
+#include "runtime/strides.params.h"
+
+namespace rota::ops {
+
+// The keys of a step, [begin, end).
+struct KeyRange {
+  std::uint64_t begin, end;
+
+  bool holds(std::uint64_t key) const noexcept { return key >= begin && key < end; }
+  bool empty() const noexcept { return begin >= end; }
+  KeyRange in(const KeyRange& other) const noexcept {
+    return {begin > other.begin ? begin : other.begin, end < other.end ? end : other.end};
+  }
+};
+
+// Keys or values of one head, wherever a text has them.
+class SideRows {
+ public:
+  struct Shape {
+    std::uint32_t format, dim, page, side;
+    bool has_mean, sinks;
+  };
+  // One head's keys of one text.
+  struct Place {
+    const std::uint32_t* text;
+    std::uint64_t head;
+  };
+
+  static constexpr std::uint64_t kRowsAtOnce = 16;  // that are wide
+
+  SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
+           const AttendLanes& lanes) noexcept;
+
+  bool sealed() const noexcept { return layout_.bits != 0; }
+  bool in_rows() const noexcept { return !sealed() && strides_.dim == 1; }
+  DType dtype() const noexcept { return dtype_; }
+  std::uint32_t bits() const noexcept { return layout_.bits; }
+  std::uint32_t dim() const noexcept { return shape_.dim; }
+  std::uint32_t stride() const noexcept { return padded_row(shape_.dim); }
+  std::uint32_t page() const noexcept { return shape_.page; }
+
+  void select(const Place& place) noexcept;
+
+  // As f32, whatever they are: at most kRowsAtOnce in one tile. Sealed ones are levels; factor() has their scales.
+  const float* rows(std::uint64_t key, std::uint64_t count) noexcept;
+  float factor(std::uint64_t i) const noexcept { return factors_[i]; }
+  bool with_mean(std::uint64_t i) const noexcept { return with_mean_[i]; }
+
+  // Dense rows of one step, a quarter's first, the next one's first, and so on; returns how many.
+  std::uint64_t find_rows(const KeyRange& keys, const std::byte** at, std::uint8_t* places) const noexcept;
+  // Those that come first in another step.
+  void find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
+
+  // The sealed tile that has `key`, of kStepTiles in its step, and what is fetched while it is computed. Levels of keys
+  // are 128 larger than they are.
+  Tile tile(std::uint64_t key, const std::array<const std::byte*, kStepTiles>& next) noexcept;
+  // Where the tiles of another step are, the last one again where there are fewer; its scales and means are fetched.
+  std::array<const std::byte*, kStepTiles> tiles_ahead(const Place& place, const KeyRange& keys) const noexcept;
+
+  // Of the page that the last rows or the last tile came from.
+  void read_factors(std::uint64_t key, TileFactors& tile) const noexcept;
+  void read_mean(float* mean) const noexcept;
+
+ private:
+  static constexpr float kLevelUnit = 1.0F / (1 << kScaleExponent);
+
+  // Slots that follow each other in memory: the first one's row, and how many.
+  struct Run {
+    const std::byte* row;
+    std::uint64_t count;
+  };
+
+  std::uint64_t place_of(const std::uint32_t* text, std::uint64_t page) const noexcept {
+    return plan_[static_cast<std::uint32_t>(text[kTextTable + shape_.side] + page)];
+  }
+  const std::byte* page_of(const Place& place, std::uint64_t key) const noexcept {
+    return memory_ +
+           4 * (strides_.offset + place_of(place.text, key / shape_.page) * strides_.page + place.head * strides_.head);
+  }
+  Run run_at(const Place& place, std::uint64_t key) const noexcept;
+  void unpack(std::uint64_t key) noexcept;
+
+  const std::byte* memory_;
+  const SlotStrides strides_;
+  const Shape shape_;
+  const std::uint32_t* plan_;
+  const AttendLanes& lanes_;
+  const DType dtype_;
+  const PageLayout layout_;
+  const codec::ConvertRow to_f32_;
+  Place place_{};
+  std::uint64_t tile_ = 0;
+  const std::byte* page_ = nullptr;
+  float levels_[256];  // by code
+  alignas(64) std::uint8_t table_[64];
+  float factors_[kRowsAtOnce];
+  bool with_mean_[kRowsAtOnce];
+  alignas(64) float rows_[kRowsAtOnce * kMaxAttendDim];
+  std::uint8_t codes_[kTileTokens * kMaxAttendDim];
+};
+
+}  // namespace rota::ops

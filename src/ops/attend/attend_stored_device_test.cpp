@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "harness/attend_on_device.h"
+
+// Sealed keys and values multiplied as bytes, where a device does so.
+
+namespace rota::test {
+namespace {
+
+class AttendStored : public AttendOnDevice {
+ protected:
+  struct Errors {
+    double arithmetic = 0, codec = 0;  // squares, over all rows
+  };
+
+  // Of what a call gives against f64 over what is stored, and of that against f64 over what was to be stored.
+  Errors errors_of(const Case& what, Asked asked) {
+    const Stored stored = store_texts(what);
+    const KvView exact = lay_slots({.dtype = DType::f32}, stored.k, stored.v);
+    asked.arithmetic = Arithmetic::stored;
+    asked.rows = what.rows;
+    const Answer found = run(stored.kv, asked);
+    const auto rows = all_rows(asked);
+    const auto restored = Definition(stored.kv).rows(call_of(stored.kv, asked), rows);
+    const auto original = Definition(exact).rows(call_of(exact, asked), rows);
+    Errors errors;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (std::uint64_t d = 0; d < restored[i].out.size(); ++d) {
+        errors.arithmetic += std::pow(found.at(rows[i], d) - restored[i].out[d], 2);
+        errors.codec += std::pow(restored[i].out[d] - original[i].out[d], 2);
+      }
+    }
+    return errors;
+  }
+};
+
+TEST_F(AttendStored, BytesAddLessThanATenthOfTheCodecsError) {
+  struct Heads {
+    std::uint32_t k_dim, v_dim, group;
+  };
+  for (const Heads& heads : {Heads{128, 128, 4}, Heads{64, 64, 7}, Heads{80, 48, 1}, Heads{256, 112, 2}}) {
+    for (const std::uint32_t bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
+      Case what{.k = turbo(bits),
+                .v = turbo(bits),
+                .head_dim = heads.k_dim,
+                .value_dim = heads.v_dim,
+                .kv_heads = 2,
+                .group = heads.group,
+                .lengths = {700, 1100},
+                .rows = {1, 3}};
+      const Errors errors = errors_of(what, {.q = queries(what)});
+      const double share = std::sqrt(errors.arithmetic / errors.codec);
+      RecordProperty(fmt::format("share_{}_{}_{}", bits, heads.k_dim, heads.group), fmt::format("{:.4f}", share));
+      EXPECT_LT(share, 0.1) << bits << " bits, heads of " << heads.k_dim << " and " << heads.v_dim;
+    }
+  }
+}
+
+// One key that takes nearly all of the weight, and logits of common size: both are a cache's everyday.
+TEST_F(AttendStored, PeaksAreAsPreciseAsPlains) {
+  for (const double scale : {0.01, 0.5, 2.0}) {
+    for (const std::uint32_t bits : {4U, 8U}) {
+      const Case what{.k = turbo(bits),
+                      .v = turbo(bits),
+                      .head_dim = 128,
+                      .value_dim = 128,
+                      .kv_heads = 2,
+                      .group = 4,
+                      .lengths = {900},
+                      .rows = {2}};
+      const Errors errors = errors_of(what, {.q = queries(what), .scale = scale});
+      EXPECT_LT(std::sqrt(errors.arithmetic / errors.codec), 0.1) << bits << " bits, scale " << scale;
+    }
+  }
+}
+
+TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
+  const Case what{.k = turbo(4),
+                  .v = turbo(4),
+                  .head_dim = 64,
+                  .value_dim = 64,
+                  .kv_heads = 1,
+                  .group = 4,
+                  .lengths = {600},
+                  .rows = {1}};
+  const Stored stored = store_texts(what);
+  Numbers q = draw(1, 4, 64, gaussian());
+  const Answer plain = run(stored.kv, {.q = view_of(q), .arithmetic = Arithmetic::stored});
+  std::fill_n(q.values.begin() + 64, 64, 0.0F);
+  q.values[2 * 64 + 3] = std::numeric_limits<float>::quiet_NaN();
+  q.values[3 * 64 + 60] = std::numeric_limits<float>::infinity();
+  const Asked asked{.q = view_of(q), .arithmetic = Arithmetic::stored};
+  const Answer found = run(stored.kv, asked);
+  const auto wanted = Definition(stored.kv).rows(call_of(stored.kv, asked), all_rows(asked));
+  for (std::uint64_t d = 0; d < 64; ++d) {
+    EXPECT_EQ(found.at({0, 0}, d), plain.at({0, 0}, d)) << "other heads' queries change nothing";
+    EXPECT_NEAR(found.at({0, 1}, d), wanted[1].out[d], 0.01) << "all keys weigh the same";
+    EXPECT_TRUE(std::isnan(found.at({0, 2}, d)) && std::isnan(found.at({0, 3}, d)));
+  }
+}
+
+}  // namespace
+}  // namespace rota::test
