@@ -76,10 +76,16 @@ ROTA_LANES_INLINE I32s nearest(F32s numbers) noexcept {
 
 // One number of all lanes, always in the same order.
 struct Sum {
-  ROTA_LANES_INLINE static F32Quad of(F32Quad a, F32Quad b) noexcept { return a + b; }
+  template <class Vector>
+  ROTA_LANES_INLINE static Vector of(Vector a, Vector b) noexcept {
+    return a + b;
+  }
 };
 struct Largest {  // NaN is never the largest
-  ROTA_LANES_INLINE static F32Quad of(F32Quad a, F32Quad b) noexcept { return a > b ? a : b; }
+  template <class Vector>
+  ROTA_LANES_INLINE static Vector of(Vector a, Vector b) noexcept {
+    return a > b ? a : b;
+  }
 };
 
 // Each quad of the vector, combined into one.
@@ -91,6 +97,35 @@ ROTA_LANES_INLINE F32Quad fold_quads(F32s vector) noexcept {
     for (std::uint64_t i = 0; i < count; ++i) quads[i] = Combined::of(quads[i], quads[i + count]);
   }
   return quads[0];
+}
+
+// Of four vectors at once.
+template <class Combined>
+ROTA_LANES_INLINE F32Quad fold_four(F32s a, F32s b, F32s c, F32s d) noexcept {
+#if ROTA_ISA_LANES == 16
+#define ROTA_EVEN 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define ROTA_ODD 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define ROTA_LOW 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define ROTA_HIGH 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#elif ROTA_ISA_LANES == 8
+#define ROTA_EVEN 0, 8, 1, 9, 4, 12, 5, 13
+#define ROTA_ODD 2, 10, 3, 11, 6, 14, 7, 15
+#define ROTA_LOW 0, 1, 8, 9, 4, 5, 12, 13
+#define ROTA_HIGH 2, 3, 10, 11, 6, 7, 14, 15
+#else
+#define ROTA_EVEN 0, 4, 1, 5
+#define ROTA_ODD 2, 6, 3, 7
+#define ROTA_LOW 0, 1, 4, 5
+#define ROTA_HIGH 2, 3, 6, 7
+#endif
+  const F32s ab = Combined::of(__builtin_shufflevector(a, b, ROTA_EVEN), __builtin_shufflevector(a, b, ROTA_ODD));
+  const F32s cd = Combined::of(__builtin_shufflevector(c, d, ROTA_EVEN), __builtin_shufflevector(c, d, ROTA_ODD));
+  const F32s all = Combined::of(__builtin_shufflevector(ab, cd, ROTA_LOW), __builtin_shufflevector(ab, cd, ROTA_HIGH));
+#undef ROTA_EVEN
+#undef ROTA_ODD
+#undef ROTA_LOW
+#undef ROTA_HIGH
+  return fold_quads<Combined>(all);  // each has parts of a, b, c and d
 }
 
 template <class Combined>

@@ -5,6 +5,7 @@
 
 #include "codec/dense/rows.h"
 #include "ops/attend/attend.h"
+#include "ops/attend/attend_kernels.h"
 
 namespace rota::ops {
 namespace {
@@ -103,6 +104,7 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   const auto dtype = static_cast<DType>(call.constants[0]);
   const codec::ConvertRow from_f32 = codec::row_converter(DType::f32, dtype);
   const bool has_sinks = call.constants[2] != 0;
+  const AttendLanes& lanes = attend_lanes(core::best_isa());
   alignas(64) float plain[kMaxAttendDim];
   alignas(64) float rotated[kMaxAttendDim];
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
@@ -124,8 +126,8 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
     for (const auto* entry = entries; entry < last; entry += kEntryWords) top = std::max(top, partial_of(entry)[0]);
     float sum = has_sinks ? std::exp2(sink_logits[head] * kLog2OfE - top) : 0.0F;
     bool any_rotated = false;
-    std::fill(plain, plain + p.dim, 0.0F);
-    std::fill(rotated, rotated + p.dim, 0.0F);
+    std::fill(plain, plain + padded_row(p.dim), 0.0F);
+    std::fill(rotated, rotated + padded_row(p.dim), 0.0F);
     for (const auto* entry = entries; entry < last; entry += kEntryWords) {
       const float* const partial = partial_of(entry);
       if (partial[1] == 0) continue;
@@ -133,7 +135,7 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
       sum += partial[1] * weight;
       any_rotated = any_rotated || entry[kEntryRotated] != 0;
       float* const to = entry[kEntryRotated] != 0 ? rotated : plain;
-      for (std::uint32_t d = 0; d < p.dim; ++d) to[d] += partial[kRowStep + d] * weight;
+      lanes.add_scaled(to, partial + kRowStep, weight, padded_row(p.dim));
     }
     if (any_rotated) {
       rotate(rotated, p.rotation, table);

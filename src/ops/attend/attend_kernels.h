@@ -13,33 +13,40 @@
 
 namespace rota::ops {
 
-// Keys or values of a step are tiles. While one step is computed, the next one's are fetched: each line that is read
-// fetches its like in one of four tiles by turns, since a core that reads memory in one place has too few requests in
-// flight.
-inline constexpr std::uint64_t kStepTiles = kStepKeys / kTileTokens;
+// Keys or values of a step are tiles. While one step is computed, the next one's are fetched: a line for each line that
+// is read, in four tiles by turns, since a core that reads memory in one place has too few requests in flight.
+inline constexpr std::uint32_t kStepTiles = kStepKeys / kTileTokens;
 
 // A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`.
 struct Tile {
   const std::byte* low;
   const std::byte* high;
-  const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
-  std::uint64_t dim;
-  std::array<std::intptr_t, kStepTiles> ahead;  // from this tile to those that are fetched
+  const std::byte* scales;
+  std::array<const std::byte*, kStepTiles> ahead;  // what is fetched by columns i, i + 4, ..., line after line
 };
-inline constexpr std::uint32_t kDecoded = 0;  // bits, of tiles whose levels are bytes already
+
+struct Tiles {
+  std::array<Tile, kStepTiles> at;
+  std::uint64_t count;
+  std::uint64_t dim;
+  const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
+  float unit;                 // of scales
+};
+
+// Instead of bits, of tiles whose levels are bytes already: multiplied with one byte, or with two.
+inline constexpr std::uint32_t kDecoded = 0, kDecodedTwice = 1;
+inline constexpr std::uint32_t kWidths = 9;
+
+// Codes of five bits and more deserve queries and weights of two bytes: one would err by more than a tenth of what the
+// codec does. Each vector is two then, of high and of low bytes, one after the other.
+constexpr std::uint32_t terms_of(std::uint32_t bits) noexcept { return bits >= 5 || bits == kDecodedTwice ? 2 : 1; }
 
 // Cells that share a line of the high plane, or of the only one, are computed together.
 constexpr std::uint32_t group_cells(std::uint32_t bits) noexcept {
-  if (bits == kDecoded || bits == 8) return 1;
+  if (bits <= kDecodedTwice || bits == 8) return 1;
   const std::uint32_t low = low_plane_bits(bits);
   return 8 / (low == bits ? low : bits - low);
 }
-
-// Of a tile's tokens.
-struct TileFactors {
-  alignas(64) float factors[kTileTokens];
-  alignas(64) float mean_shares[kTileTokens];  // 1 where the page's mean is to be added, else 0
-};
 
 // Vectors are multiplied in blocks of 8, then of 4, 2 and 1.
 struct VectorBlock {
@@ -60,9 +67,13 @@ constexpr VectorBlock block_of(std::uint32_t vector, std::uint32_t vectors) noex
 inline constexpr std::uint32_t kBlockSizes = 4;
 
 // Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4].
-struct QueryBytes {
+struct KeyQueries {
   const std::byte* bytes;
   const std::int32_t* starts;  // of each vector's sum: levels are 128 too large
+  const float* factors;        // of each query: sums times it and the tokens' factors are logits
+  const float* means;          // [tile][query]: what is added where a token was sealed without the page's mean
+  std::uint32_t queries;
+  float* const* logits;  // [query][token of the tiles]
 };
 
 // Of a query's bytes.
@@ -70,31 +81,40 @@ struct QuerySums {
   std::int32_t high, low;
 };
 
-// What values of a tile are weighed with, and added to.
+// What values are weighed with, and added to.
 struct ValueWeights {
-  const std::byte* bytes;  // [vector][token]
-  const float* factors;    // of each vector
-  float* const* outputs;   // of each vector
+  const std::byte* bytes;  // [tile][vector][token]
+  const float* worth;      // [tile][vector]
+  std::uint32_t vectors;
+  float* const* outputs;  // of each vector
 };
 
-// sums[vector][token], for a block of vectors.
-using DotKeys = void (*)(const Tile&, const QueryBytes&, std::uint32_t first_vector, float* sums) noexcept;
-using AddValues = void (*)(const Tile&, const ValueWeights&, std::uint32_t first_vector) noexcept;
+// A vector's logits in a step, the values' factors, and bytes of what weights and factors give, [tile][...][token].
+struct StepWeights {
+  const float* logits;
+  float top;
+  const float* factors;
+  std::byte* bytes;
+  std::byte* low_bytes;
+  std::uint64_t tile_stride;
+};
+
+// Of a block of vectors.
+using DotKeys = void (*)(const Tiles&, const KeyQueries&, std::uint32_t first_vector) noexcept;
+using AddValues = void (*)(const Tiles&, const ValueWeights&, std::uint32_t first_vector) noexcept;
 
 struct TileLanes {
   // By bits: a line of levels for each cell, as [cell] of keys, [quad of tokens][16 dims] of values.
-  std::array<void (*)(const Tile&, std::byte* levels) noexcept, 9> decode_keys, decode_values;
+  std::array<void (*)(const Tiles&, const Tile&, std::byte* levels) noexcept, kWidths> decode_keys, decode_values;
   // By bits and the block's size, 1 << i. Null where a tile is decoded first.
-  std::array<std::array<DotKeys, kBlockSizes>, 9> dot_keys;
-  std::array<std::array<AddValues, kBlockSizes>, 9> add_values;
+  std::array<std::array<DotKeys, kBlockSizes>, kWidths> dot_keys;
+  std::array<std::array<AddValues, kBlockSizes>, kWidths> add_values;
   void (*read_mean)(const std::byte* at, std::uint64_t count, float* mean) noexcept;
-  void (*read_scales)(const std::byte* at, bool has_mean, float unit, TileFactors&) noexcept;
-  QuerySums (*quantize)(const float* query, std::uint64_t dim, float factor, std::byte* quads, std::uint64_t stride,
-                        std::byte* low_quads, std::uint64_t low_stride) noexcept;
-  void (*scale_sums)(const float* sums, const float* low_sums, const TileFactors&, float query_factor, float mean,
-                     float* logits) noexcept;
-  float (*weigh)(const float* weights, const float* factors, std::byte* bytes, std::byte* low_bytes) noexcept;
-  float (*weigh_twice)(const float* weights, const float* factors, std::byte* bytes, std::byte* low_bytes) noexcept;
+  void (*read_scales)(const std::byte* at, float unit, float* factors) noexcept;
+  QuerySums (*quantize)(const float* query, std::uint64_t dim, float factor, std::byte* quads, std::byte* low_quads,
+                        std::uint64_t stride) noexcept;
+  // By terms - 1: 2^(logit - top) in bytes, what one is worth in each tile, and their sum.
+  std::array<float (*)(const StepWeights&, float* worth) noexcept, 2> weigh;
 };
 
 // Dense rows whose elements lie side by side. `at` goes on for kRowsAhead more, which are fetched meanwhile.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "ops/attend/attend.h"
@@ -12,9 +13,6 @@ namespace {
 
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 static_assert(kTileTokens % SideRows::kRowsAtOnce == 0 && kStepKeys % kTileTokens == 0);
-
-// Codes of five bits and more deserve factors of two bytes: one would err by more than a tenth of what the codec does.
-constexpr std::uint32_t terms_of(std::uint32_t bits) noexcept { return bits >= 5 ? 2 : 1; }
 
 class PartKernel {
  public:
@@ -53,7 +51,14 @@ class PartKernel {
       output_[i] = partial_[i] + kRowStep;
     }
     const bool in_bytes = (p_.flags & kF32Arithmetic) == 0;
-    if (k_.sealed() && in_bytes) quantize_queries();
+    if (k_.sealed() && in_bytes) {
+      k_work_ = work_of(k_, lanes_.tile.dot_keys);
+      quantize_queries();
+    }
+    if (v_.sealed() && in_bytes) {
+      v_work_ = work_of(v_, lanes_.tile.add_values);
+      for (std::uint32_t i = 0; i < v_work_.vectors; ++i) outputs_[i] = output_[i / terms_of(v_.bits())];
+    }
     for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
       step_ = core::round_down(at, kStepKeys);
       keys_ = {at, std::min<std::uint64_t>(entry.keys.end, step_ + kStepKeys)};
@@ -66,13 +71,12 @@ class PartKernel {
       } else {
         find_logits();
       }
-      for (std::uint32_t i = 0; i < vectors_; ++i) weigh(i);
       if (v_.sealed() && in_bytes) {
+        weigh_tiles();
         add_values_of_tiles();
-      } else if (v_.in_rows()) {
-        add_values_of_rows();
       } else {
-        add_values();
+        for (std::uint32_t i = 0; i < vectors_; ++i) weigh(i);
+        v_.in_rows() ? add_values_of_rows() : add_values();
       }
     }
   }
@@ -205,105 +209,144 @@ class PartKernel {
   void quantize_queries() noexcept {
     const std::uint32_t terms = terms_of(k_.bits());
     const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
-    const auto quads_of = [&](std::uint32_t vector) {
-      const VectorBlock block = block_of(vector, vectors_ * terms);
-      return query_bytes_ + std::size_t{block.first} * k_.dim() + std::size_t{4} * (vector - block.first);
-    };
-    const auto stride_of = [&](std::uint32_t vector) { return 4 * block_of(vector, vectors_ * terms).size; };
     for (std::uint32_t i = 0; i < vectors_; ++i) {
+      const VectorBlock block = block_of(i * terms, k_work_.vectors);
+      std::byte* const quads = query_bytes_ + std::size_t{block.first} * k_.dim() + 4 * (i * terms - block.first);
       const float largest = lanes_.largest_magnitude(rotated_[i], k_.dim());
       const bool finite = std::isfinite(largest);
       query_factor_[i] = finite ? largest / most * unit_[i] : std::numeric_limits<float>::quiet_NaN();
       const float factor = largest > 0 && finite ? most / largest : 0.0F;
-      const std::uint32_t low = terms == 2 ? vectors_ + i : i;
-      const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads_of(i),
-                                                  stride_of(i), terms == 2 ? quads_of(low) : nullptr, stride_of(low));
-      starts_[i] = -128 * sums.high;
-      if (terms == 2) starts_[low] = -128 * sums.low;
+      const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
+                                                  terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
+      starts_[i * terms] = -128 * sums.high;
+      if (terms == 2) starts_[i * terms + 1] = -128 * sums.low;
     }
   }
 
-  // Calls kernel(tile, first vector of a block), for all blocks. One block's levels need not be written down.
+  // How the tiles of one side are multiplied: as they are, or each decoded before.
+  struct TileWork {
+    std::uint32_t bits = 0, vectors = 0;
+    bool decodes = false;
+  };
+
+  // The levels of a single block of vectors need not be written down.
+  template <class Kernels>
+  TileWork work_of(const SideRows& side, const Kernels& kernels) const noexcept {
+    const std::uint32_t terms = terms_of(side.bits());
+    const std::uint32_t vectors = vectors_ * terms;
+    const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
+    const bool has_kernels = kernels[side.bits()].back() != nullptr;
+    if (has_kernels && whole_groups && block_of(0, vectors).size == vectors) return {side.bits(), vectors, false};
+    return {terms == 2 ? kDecodedTwice : kDecoded, vectors, true};
+  }
+
+  // Calls `call` with tiles, the first one's number, a kernel and the first vector of its block.
   template <class Kernels, class Decode, class Call>
-  void for_each_block(Tile tile, std::uint32_t bits, std::uint32_t vectors, const Kernels& kernels,
-                      const Decode& decode, const Call& call) noexcept {
-    const bool whole_groups = tile.dim / 4 % group_cells(bits) == 0;
-    if (kernels[bits][0] == nullptr || !whole_groups || block_of(0, vectors).size != vectors) {
-      decode[bits](tile, levels_);
-      tile.low = levels_;
-      bits = kDecoded;
+  void for_each_block(const TileWork& work, const Tiles& tiles, const Kernels& kernels, const Decode& decode,
+                      const Call& call) noexcept {
+    const auto& by_size = kernels[work.bits];
+    if (!work.decodes) {
+      call(tiles, 0, by_size[static_cast<std::size_t>(std::countr_zero(work.vectors))], 0);
+      return;
     }
-    for (std::uint32_t first = 0; first < vectors;) {
-      const std::uint32_t size = block_of(first, vectors).size;
-      call(kernels[bits][static_cast<std::size_t>(std::countr_zero(size))], tile, first);
-      first += size;
+    Tiles one = tiles;
+    one.count = 1;
+    for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
+      decode(tiles, tiles.at[nth], levels_);
+      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = {}};
+      for (std::uint32_t first = 0; first < work.vectors;) {
+        const std::uint32_t size = block_of(first, work.vectors).size;
+        call(one, nth, by_size[static_cast<std::size_t>(std::countr_zero(size))], first);
+        first += size;
+      }
     }
   }
 
   void find_logits_of_tiles() noexcept {
-    const std::uint32_t terms = terms_of(k_.bits());
-    const auto next = k_.tiles_ahead(next_.place, next_.keys);
-    for (std::uint64_t key = core::round_down(keys_.begin, kTileTokens); key < keys_.end; key += kTileTokens) {
-      const Tile tile = k_.tile(key, next);
-      k_.read_factors(key, factors_);
-      find_mean(key);
-      for_each_block(tile, k_.bits(), vectors_ * terms, lanes_.tile.dot_keys, lanes_.tile.decode_keys,
-                     [&](DotKeys dot, const Tile& some, std::uint32_t first) {
-                       dot(some, {query_bytes_, starts_}, first, sums_);
-                     });
-      for (std::uint32_t i = 0; i < vectors_; ++i) {
-        const float* const low = terms == 1 ? nullptr : sums_ + (std::size_t{vectors_} + i) * kTileTokens;
-        lanes_.tile.scale_sums(sums_ + std::size_t{i} * kTileTokens, low, factors_, query_factor_[i],
-                               mean_dot_[i] * unit_[i], logits_[i] + (key - step_));
-      }
+    const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens);
+    const Tiles tiles = k_.tiles(keys_, k_.tiles_of(next_.place, next_.keys));
+    float means[kStepTiles * kCpuVectors];
+    for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
+      find_mean(first_tile + nth * kTileTokens);
+      for (std::uint32_t i = 0; i < vectors_; ++i) means[nth * vectors_ + i] = mean_dot_[i] * unit_[i];
     }
+    for_each_block(k_work_, tiles, lanes_.tile.dot_keys, lanes_.tile.decode_keys[k_.bits()],
+                   [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
+                     float* logits[kCpuVectors];
+                     for (std::uint32_t i = 0; i < vectors_; ++i) {
+                       logits[i] = logits_[i] + (first_tile - step_) + nth * kTileTokens;
+                     }
+                     dot(some, {query_bytes_, starts_, query_factor_, means + nth * vectors_, vectors_, logits}, first);
+                   });
     finish_logits();
   }
 
-  void add_values_of_tiles() noexcept {
+  // Logits become weights times the values' factors, in bytes.
+  void weigh_tiles() noexcept {
     const std::uint32_t terms = terms_of(v_.bits());
-    const auto next = v_.tiles_ahead(next_.place, next_.keys);
-    float worth[2 * kCpuVectors];
-    float* outputs[2 * kCpuVectors];
-    for (std::uint64_t key = core::round_down(keys_.begin, kTileTokens); key < keys_.end; key += kTileTokens) {
-      const Tile tile = v_.tile(key, next);
-      v_.read_factors(key, factors_);
-      for (std::uint32_t i = 0; i < vectors_; ++i) {
-        std::byte* const bytes = weight_bytes_ + std::size_t{i} * kTileTokens;
-        std::byte* const low = bytes + std::size_t{vectors_} * kTileTokens;
-        const auto weigh = terms == 1 ? lanes_.tile.weigh : lanes_.tile.weigh_twice;
-        const float unit = weigh(logits_[i] + (key - step_), factors_.factors, bytes, low);
-        worth[i] = terms == 1 ? unit : 256 * unit;
-        worth[vectors_ + i] = unit;
-        outputs[i] = outputs[vectors_ + i] = output_[i];
-      }
-      for_each_block(tile, v_.bits(), vectors_ * terms, lanes_.tile.add_values, lanes_.tile.decode_values,
-                     [&](AddValues add, const Tile& some, std::uint32_t first) {
-                       add(some, {weight_bytes_, worth, outputs}, first);
-                     });
+    v_tiles_ = v_.tiles(keys_, v_.tiles_of(next_.place, next_.keys));
+    const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - step_;
+    for (std::uint64_t nth = 0; nth < v_tiles_.count; ++nth) {
+      lanes_.tile.read_scales(v_tiles_.at[nth].scales, v_tiles_.unit, value_factors_ + first_tile + nth * kTileTokens);
     }
+    v_.fetch_tables(next_.place, next_.keys);
+    if (k_.sealed()) k_.fetch_tables(next_.place, next_.keys);
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
+      const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
+      alignas(16) float worth[kStepTiles] = {};
+      if (seen_[i].in(keys_).empty()) {
+        for (std::uint64_t nth = 0; nth < kStepTiles; ++nth)
+          std::memset(bytes + nth * tile_stride, 0, terms * kTileTokens);
+      } else {
+        const float top = raise_top(i);
+        partial_[i][1] += lanes_.tile.weigh[terms - 1](
+            {logits_[i], top, value_factors_, bytes, bytes + kTileTokens, tile_stride}, worth);
+      }
+      for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
+        float* const to = worth_ + nth * v_work_.vectors + std::size_t{i} * terms;
+        to[0] = worth[nth] * (terms == 2 ? 256.0F : 1.0F);
+        if (terms == 2) to[1] = worth[nth];
+      }
+    }
+  }
+
+  void add_values_of_tiles() noexcept {
+    const std::uint64_t first_tile = (core::round_down(keys_.begin, kTileTokens) - step_) / kTileTokens;
+    for_each_block(v_work_, v_tiles_, lanes_.tile.add_values, lanes_.tile.decode_values[v_.bits()],
+                   [&](const Tiles& some, std::uint64_t nth, AddValues add, std::uint32_t first) {
+                     const std::uint64_t skipped = (first_tile + nth) * v_work_.vectors;
+                     add(some, {weight_bytes_ + skipped * kTileTokens, worth_ + skipped, v_work_.vectors, outputs_},
+                         first);
+                   });
   }
 
   // What queries make of the mean of `key`'s page.
   void find_mean(std::uint64_t key) noexcept {
-    if (key / p_.k_page == mean_page_) return;
-    mean_page_ = key / p_.k_page;
-    k_.read_mean(mean_);
+    if (k_.sealed_page(key) == mean_page_) return;
+    mean_page_ = k_.sealed_page(key);
+    k_.read_mean(key, mean_);
     for (std::uint32_t i = 0; i < vectors_; ++i) mean_dot_[i] = lanes_.dot(query_[i], mean_, k_.dim());
   }
 
-  // Logits of this step become weights; what was added before is weighed anew.
-  void weigh(std::uint32_t i) noexcept {
-    if (seen_[i].in(keys_).empty()) {
-      std::fill(logits_[i], logits_[i] + kStepKeys, 0.0F);
-      return;
-    }
+  // What was added before is weighed anew, by the largest logit so far, which is returned. NaN is none, but stays in
+  // the sums.
+  float raise_top(std::uint32_t i) noexcept {
     float* const partial = partial_[i];
-    const float top = lanes_.largest(logits_[i], kStepKeys, partial[0]);  // NaN is none, but stays in the sum
+    const float top = lanes_.largest(logits_[i], kStepKeys, partial[0]);
+    if (top == partial[0]) return top;
     const float keep = std::exp2(partial[0] - top);
     partial[0] = top;
-    partial[1] = partial[1] * keep + lanes_.exponentiate(logits_[i], kStepKeys, top);
-    if (keep != 1.0F) lanes_.scale(output_[i], keep, v_.stride());
+    partial[1] *= keep;
+    lanes_.scale(output_[i], keep, v_.stride());
+    return top;
+  }
+
+  // Logits of this step become weights.
+  void weigh(std::uint32_t i) noexcept {
+    if (seen_[i].in(keys_).empty()) return;
+    const float top = raise_top(i);
+    partial_[i][1] += lanes_.exponentiate(logits_[i], kStepKeys, top);
   }
 
   void add_values() noexcept {
@@ -351,11 +394,14 @@ class PartKernel {
   std::uint8_t row_place_[kStepKeys];
 
   // Of sealed tiles.
+  TileWork k_work_, v_work_;
+  Tiles v_tiles_{};
   float query_factor_[kCpuVectors];
   std::int32_t starts_[2 * kCpuVectors];
-  TileFactors factors_;
-  alignas(64) float sums_[2 * kCpuVectors * kTileTokens];
-  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kTileTokens];
+  alignas(64) float value_factors_[kStepKeys] = {};
+  float worth_[2 * kCpuVectors * kStepTiles];
+  float* outputs_[2 * kCpuVectors];  // of vectors as v_work_ has them
+  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kStepKeys];
   alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim];
   alignas(64) std::byte levels_[kTileTokens * kMaxAttendDim];
 };

@@ -1,6 +1,7 @@
 #include "ops/attend/attend_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 #include "codec/turbo/pack.h"
@@ -22,12 +23,26 @@ SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Sh
       lanes_(lanes),
       dtype_(static_cast<DType>(dense_type(shape.format))),
       layout_{shape.side, sealed_bits(shape.format), shape.dim, shape.page, shape.has_mean ? 1U : 0U},
+      page_shift_(std::countr_zero(shape.page)),
+      scales_at_(scales_offset(layout_)),
+      tiles_at_(tiles_offset(layout_)),
+      tile_bytes_(tile_bytes(layout_)),
+      high_at_(plane_offset(layout_, 0, plane_count(layout_.bits) - 1) - plane_offset(layout_, 0, 0)),
       to_f32_(codec::row_converter(dtype_, DType::f32)) {
+  if (!sealed()) return;
   const auto levels = codec::levels_of(layout_.bits);
   std::ranges::transform(levels, levels_, [](std::int8_t level) { return static_cast<float>(level) * kLevelUnit; });
   const int more = shape.side == kKeys ? 128 : 0;
-  for (std::size_t i = 0; i < std::size(table_) && !levels.empty(); ++i) {
+  for (std::size_t i = 0; i < std::size(table_); ++i) {
     table_[i] = static_cast<std::uint8_t>(levels[i % levels.size()] + more);
+  }
+  const std::uint32_t columns = shape.side == kKeys ? kStepTiles : shape.dim / 16;
+  column_bytes_ = tile_bytes_ / columns;
+  for (std::uint32_t nth = 1; nth < kStepTiles; ++nth) {
+    for (std::uint32_t i = 0; i < kStepTiles; ++i) {
+      const std::uint32_t last = (i + 1) % kStepTiles;  // the column that fetched there before
+      columns_before_[nth][i] = columns_before_[nth - 1][last] + (columns + kStepTiles - 1 - last) / kStepTiles;
+    }
   }
   if (layout_.bits == 8) table_[0] = static_cast<std::uint8_t>(more ^ 128);  // codes are 128 more than their levels
 }
@@ -44,7 +59,7 @@ const float* SideRows::rows(std::uint64_t key, std::uint64_t count) noexcept {
       unpack(key + i);
       const std::uint8_t* const codes = codes_ + (key + i) % kTileTokens * shape_.dim;
       for (std::uint32_t d = 0; d < shape_.dim; ++d) row[d] = levels_[codes[d]];
-      const std::uint32_t scale = codec::load_half(page_ + scales_offset(layout_) + 2 * ((key + i) % shape_.page));
+      const std::uint32_t scale = codec::load_half(page_ + scales_at_ + 2 * std::size_t{sealed_slot(key + i)});
       factors_[i] = codec::finite_half(scale & ~kWithoutMean);
       with_mean_[i] = shape_.has_mean && (scale & kWithoutMean) == 0;
     } else {
@@ -63,10 +78,11 @@ SideRows::Run SideRows::run_at(const Place& place, std::uint64_t key) const noex
   std::uint64_t count = kNever;
   if (!shape_.sinks) {
     const std::uint32_t ring = place.text[kTextRing + shape_.side];
-    if (ring != 0) slot = key % ring;
-    if (ring != 0) count = ring - slot;
-    page = place_of(place.text, slot / shape_.page);
-    slot %= shape_.page;
+    auto position = static_cast<std::uint32_t>(key);  // as all of the plan
+    if (ring != 0) position %= ring;
+    if (ring != 0) count = ring - position;
+    page = place_of(place.text, position / shape_.page);
+    slot = position % shape_.page;
     count = std::min(count, shape_.page - slot);
   }
   const std::uint64_t element =
@@ -111,51 +127,53 @@ void SideRows::find_rows_ahead(const Place& place, const KeyRange& keys, const s
   }
 }
 
-Tile SideRows::tile(std::uint64_t key, const std::array<const std::byte*, kStepTiles>& next) noexcept {
-  const auto nth = static_cast<std::uint32_t>(key % shape_.page / kTileTokens);
-  page_ = page_of(place_, key);
-  Tile tile{.low = page_ + plane_offset(layout_, nth, 0),
-            .high = page_ + plane_offset(layout_, nth, plane_count(layout_.bits) - 1),
-            .table = table_,
-            .dim = shape_.dim,
-            .ahead = {}};
-  for (std::uint64_t i = 0; i < kStepTiles; ++i) {
-    const std::byte* const other = next[(key % kStepKeys / kTileTokens + i) % kStepTiles];
-    tile.ahead[i] = reinterpret_cast<std::intptr_t>(other) - reinterpret_cast<std::intptr_t>(tile.low);
-  }
-  return tile;
-}
-
-std::array<const std::byte*, kStepTiles> SideRows::tiles_ahead(const Place& place,
-                                                               const KeyRange& keys) const noexcept {
-  std::array<const std::byte*, kStepTiles> tiles{};
+SideRows::TilePlaces SideRows::tiles_of(const Place& place, const KeyRange& keys) const noexcept {
+  TilePlaces places{};
   const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
   for (std::uint64_t i = 0; i < kStepTiles; ++i) {
     const std::uint64_t key = std::clamp(step + i * kTileTokens, keys.begin, keys.end - 1);
-    const std::byte* const page = page_of(place, key);
-    const std::uint64_t tile = key % shape_.page / kTileTokens;
-    const std::uint64_t scales = scales_offset(layout_) + 2 * tile * kTileTokens;
-    for (std::uint64_t at = tile == 0 ? 0 : scales; at < scales + 2 * kTileTokens; at += kLineBytes) {
-      __builtin_prefetch(page + at, 0, 2);
+    places[i] = page_of(place, key) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
+  }
+  return places;
+}
+
+Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& next) const noexcept {
+  Tiles tiles{.at = {}, .count = 0, .dim = shape_.dim, .table = table_, .unit = kLevelUnit};
+  for (std::uint64_t key = keys.begin / kTileTokens * kTileTokens; key < keys.end; key += kTileTokens) {
+    const std::uint32_t slot = sealed_slot(key);
+    const std::byte* const page = page_of(place_, key);
+    Tile& tile = tiles.at[tiles.count++];
+    tile.low = page + tiles_at_ + slot / kTileTokens * tile_bytes_;
+    tile.high = tile.low + high_at_;
+    tile.scales = page + scales_at_ + 2 * std::size_t{slot};
+    // Column i fetches in another tile each time: what the columns before it had in that tile comes first.
+    const std::uint64_t nth = key / kTileTokens % kStepTiles;
+    for (std::uint64_t i = 0; i < kStepTiles; ++i) {
+      tile.ahead[i] = next[(nth + i) % kStepTiles] + columns_before_[nth][i] * column_bytes_;
     }
-    tiles[i] = page + tiles_offset(layout_) + tile * tile_bytes(layout_);
   }
   return tiles;
 }
 
-void SideRows::read_factors(std::uint64_t key, TileFactors& tile) const noexcept {
-  lanes_.tile.read_scales(page_ + scales_offset(layout_) + 2 * (key % shape_.page), shape_.has_mean, kLevelUnit, tile);
+void SideRows::fetch_tables(const Place& place, const KeyRange& keys) const noexcept {
+  for (std::uint64_t key = keys.begin / kTileTokens * kTileTokens; key < keys.end; key += kTileTokens) {
+    const std::byte* const page = page_of(place, key);
+    const std::uint64_t scales = scales_at_ + 2 * std::size_t{sealed_slot(key)};
+    for (std::uint64_t at = sealed_slot(key) == 0 ? 0 : scales; at < scales + 2 * kTileTokens; at += kLineBytes) {
+      __builtin_prefetch(page + at, 0, 2);
+    }
+  }
 }
 
-void SideRows::read_mean(float* mean) const noexcept {
-  if (shape_.has_mean) lanes_.tile.read_mean(page_, shape_.dim, mean);
+void SideRows::read_mean(std::uint64_t key, float* mean) const noexcept {
+  if (shape_.has_mean) lanes_.tile.read_mean(page_of(place_, key), shape_.dim, mean);
 }
 
 void SideRows::unpack(std::uint64_t key) noexcept {
   if (key / kTileTokens == tile_) return;
   tile_ = key / kTileTokens;
   page_ = page_of(place_, key);
-  codec::unpack_tile(layout_, static_cast<std::uint32_t>(key % shape_.page / kTileTokens), page_, codes_);
+  codec::unpack_tile(layout_, sealed_slot(key) / kTileTokens, page_, codes_);
 }
 
 }  // namespace rota::ops

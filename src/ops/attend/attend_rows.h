@@ -46,7 +46,8 @@ class SideRows {
   std::uint32_t bits() const noexcept { return layout_.bits; }
   std::uint32_t dim() const noexcept { return shape_.dim; }
   std::uint32_t stride() const noexcept { return padded_row(shape_.dim); }
-  std::uint32_t page() const noexcept { return shape_.page; }
+  // Which of a sealed text's pages has the key.
+  std::uint64_t sealed_page(std::uint64_t key) const noexcept { return key >> page_shift_; }
 
   void select(const Place& place) noexcept;
 
@@ -60,15 +61,15 @@ class SideRows {
   // Those that come first in another step.
   void find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
 
-  // The sealed tile that has `key`, of kStepTiles in its step, and what is fetched while it is computed. Levels of keys
-  // are 128 larger than they are.
-  Tile tile(std::uint64_t key, const std::array<const std::byte*, kStepTiles>& next) noexcept;
-  // Where the tiles of another step are, the last one again where there are fewer; its scales and means are fetched.
-  std::array<const std::byte*, kStepTiles> tiles_ahead(const Place& place, const KeyRange& keys) const noexcept;
-
-  // Of the page that the last rows or the last tile came from.
-  void read_factors(std::uint64_t key, TileFactors& tile) const noexcept;
-  void read_mean(float* mean) const noexcept;
+  // Where the tiles of a step are, the last one again where there are fewer.
+  using TilePlaces = std::array<const std::byte*, kStepTiles>;
+  TilePlaces tiles_of(const Place& place, const KeyRange& keys) const noexcept;
+  // Sealed tiles of a step, and what is fetched while they are computed. Levels of keys are 128 larger than they are.
+  Tiles tiles(const KeyRange& keys, const TilePlaces& next) const noexcept;
+  // Scales and means of a step's tiles.
+  void fetch_tables(const Place& place, const KeyRange& keys) const noexcept;
+  // Of the page that has `key`; nothing where pages have none.
+  void read_mean(std::uint64_t key, float* mean) const noexcept;
 
  private:
   static constexpr float kLevelUnit = 1.0F / (1 << kScaleExponent);
@@ -86,6 +87,9 @@ class SideRows {
     return memory_ +
            4 * (strides_.offset + place_of(place.text, key / shape_.page) * strides_.page + place.head * strides_.head);
   }
+  std::uint32_t sealed_slot(std::uint64_t key) const noexcept {
+    return static_cast<std::uint32_t>(key) & (shape_.page - 1);
+  }
   Run run_at(const Place& place, std::uint64_t key) const noexcept;
   void unpack(std::uint64_t key) noexcept;
 
@@ -96,6 +100,11 @@ class SideRows {
   const AttendLanes& lanes_;
   const DType dtype_;
   const PageLayout layout_;
+  // Of sealed pages: a division costs as much as several tokens do, and offsets are asked for every tile.
+  const int page_shift_;
+  const std::uint32_t scales_at_, tiles_at_, tile_bytes_, high_at_;
+  std::uint32_t column_bytes_ = 0;  // 16 tokens of keys, 16 dims of values
+  std::uint32_t columns_before_[kStepTiles][kStepTiles] = {};
   const codec::ConvertRow to_f32_;
   Place place_{};
   std::uint64_t tile_ = 0;

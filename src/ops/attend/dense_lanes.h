@@ -5,34 +5,6 @@ namespace rota::ops::ROTA_ISA {
 // So many sums stay in registers.
 inline constexpr std::uint32_t kDenseSums = kLanes == 16 ? 16 : 8;
 
-// Sums over the lanes of four vectors at once.
-ROTA_LANES_INLINE lanes::F32Quad sum_four(F32s a, F32s b, F32s c, F32s d) noexcept {
-#if ROTA_ISA_LANES == 16
-#define ROTA_EVEN 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
-#define ROTA_ODD 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
-#define ROTA_LOW 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
-#define ROTA_HIGH 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
-#elif ROTA_ISA_LANES == 8
-#define ROTA_EVEN 0, 8, 1, 9, 4, 12, 5, 13
-#define ROTA_ODD 2, 10, 3, 11, 6, 14, 7, 15
-#define ROTA_LOW 0, 1, 8, 9, 4, 5, 12, 13
-#define ROTA_HIGH 2, 3, 10, 11, 6, 7, 14, 15
-#else
-#define ROTA_EVEN 0, 4, 1, 5
-#define ROTA_ODD 2, 6, 3, 7
-#define ROTA_LOW 0, 1, 4, 5
-#define ROTA_HIGH 2, 3, 6, 7
-#endif
-  const F32s ab = __builtin_shufflevector(a, b, ROTA_EVEN) + __builtin_shufflevector(a, b, ROTA_ODD);
-  const F32s cd = __builtin_shufflevector(c, d, ROTA_EVEN) + __builtin_shufflevector(c, d, ROTA_ODD);
-  const F32s all = __builtin_shufflevector(ab, cd, ROTA_LOW) + __builtin_shufflevector(ab, cd, ROTA_HIGH);
-#undef ROTA_EVEN
-#undef ROTA_ODD
-#undef ROTA_LOW
-#undef ROTA_HIGH
-  return lanes::fold_quads<lanes::Sum>(all);  // each has parts of a, b, c and d
-}
-
 template <DType T>
 ROTA_LANES_INLINE F32s load_some(const std::byte* at, std::uint64_t left) noexcept {
   return left >= kLanes ? lanes::load<T>(at) : lanes::load<T>(at, lanes::Spread{left, info(T).bytes});
@@ -74,7 +46,8 @@ ROTA_LANES void dot_rows(const DenseRows& rows, std::uint64_t first, const Dense
   const std::uint8_t* const place = rows.place + first;
 #pragma GCC unroll 4
   for (std::uint32_t v = 0; v < kVectors; ++v) {
-    const lanes::F32Quad logits = sum_four(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
+    const lanes::F32Quad logits =
+        lanes::fold_four<lanes::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
     for (std::uint32_t i = 0; i < 4; ++i) queries.logits[vector + v][place[i]] = logits[i];
   }
 }

@@ -23,19 +23,17 @@ ROTA_LANES void read_mean(const std::byte* at, std::uint64_t count, float* mean)
   }
 }
 
-ROTA_LANES void read_scales(const std::byte* at, bool has_mean, float unit, TileFactors& tile) noexcept {
+// Of a tile's tokens, times `unit`.
+ROTA_LANES void read_scales(const std::byte* at, float unit, float* factors) noexcept {
   for (std::uint64_t i = 0; i < kTileTokens; i += kLanes) {
-    const auto scales = lanes::load_bits<U16s>(at + 2 * i);
-    const I32s with_mean = has_mean ? 1 - (__builtin_convertvector(scales, I32s) >> 15 & 1) : I32s{};
-    lanes::store_bits(finite_halves(scales & 0x7fff) * unit, tile.factors + i);
-    lanes::store_bits(__builtin_convertvector(with_mean, F32s), tile.mean_shares + i);
+    lanes::store_bits(finite_halves(lanes::load_bits<U16s>(at + 2 * i) & 0x7fff) * unit, factors + i);
   }
 }
 
-// A query times `factor` as bytes, four to a quad, quads `stride` bytes apart; its low bytes apart, if there are two of
+// A query times `factor` as bytes, four to a quad, quads `stride` bytes apart; and its low bytes, if there are two of
 // each. Returns the sums of the bytes.
 ROTA_LANES QuerySums quantize(const float* query, std::uint64_t dim, float factor, std::byte* quads,
-                              std::uint64_t stride, std::byte* low_quads, std::uint64_t low_stride) noexcept {
+                              std::byte* low_quads, std::uint64_t stride) noexcept {
   I32s sums = {}, low_sums = {};
   for (std::uint64_t d = 0; d < dim; d += kLanes) {
     const I32s whole = lanes::nearest(lanes::load_bits<F32s>(query + d) * factor);
@@ -46,10 +44,10 @@ ROTA_LANES QuerySums quantize(const float* query, std::uint64_t dim, float facto
     sums += high;
     low_sums += rest;
     for (std::uint64_t quad = 0; quad < kLanes / 4; ++quad) {
-      const std::uint64_t nth = d / 4 + quad;
-      std::memcpy(quads + nth * stride, reinterpret_cast<const std::byte*>(&bytes) + 4 * quad, 4);
+      const std::uint64_t to = (d / 4 + quad) * stride;
+      std::memcpy(quads + to, reinterpret_cast<const std::byte*>(&bytes) + 4 * quad, 4);
       if (low_quads == nullptr) continue;
-      std::memcpy(low_quads + nth * low_stride, reinterpret_cast<const std::byte*>(&rest_bytes) + 4 * quad, 4);
+      std::memcpy(low_quads + to, reinterpret_cast<const std::byte*>(&rest_bytes) + 4 * quad, 4);
     }
   }
   QuerySums total{};
@@ -72,11 +70,12 @@ ROTA_LANES_INLINE U8s field(U8s line, std::uint32_t first, std::uint32_t to) noe
 // What turns lines of codes into lines of levels.
 template <std::uint32_t kBits>
 struct Decoder {
-  static constexpr std::uint32_t kLow = kBits == kDecoded ? 8 : low_plane_bits(kBits);
-  static constexpr std::uint32_t kHigh = kBits == kDecoded ? 0 : kBits - kLow;
+  static constexpr std::uint32_t kLow = kBits <= kDecodedTwice ? 8 : low_plane_bits(kBits);
+  static constexpr std::uint32_t kHigh = kBits <= kDecodedTwice ? 0 : kBits - kLow;
   static constexpr std::uint32_t kCells = group_cells(kBits);
   static constexpr std::uint32_t kLowCells = 8 / kLow;
   static constexpr std::uint32_t kLowLines = kCells / kLowCells;
+  static constexpr std::uint32_t kLines = kLowLines + (kHigh == 0 ? 0 : 1);
   static constexpr std::uint32_t kTables = kBits <= 4 ? 1 : kBits == 8 ? 0 : (1U << kBits) / 16;
 
   lanes::Table16 tables[kTables == 0 ? 1 : kTables];
@@ -84,14 +83,14 @@ struct Decoder {
 
   ROTA_LANES_INLINE explicit Decoder(const std::uint8_t* table) noexcept : tables{}, flip(0) {
     if constexpr (kBits == 8) flip = table[0];
-    if constexpr (kBits != kDecoded && kBits != 8) {
+    if constexpr (kBits > kDecodedTwice && kBits != 8) {
       for (std::uint32_t i = 0; i < kTables; ++i) tables[i] = lanes::load_table(table + 16 * i);
     }
   }
 
   // Of a cell of a group, whose lines are `low` and `high`.
   ROTA_LANES_INLINE U8s level(const U8s (&low)[kLowLines], U8s high, std::uint32_t cell) const noexcept {
-    if constexpr (kBits == kDecoded) return low[0];
+    if constexpr (kBits <= kDecodedTwice) return low[0];
     if constexpr (kBits == 8) return low[0] ^ flip;
     U8s code = field<kLow>(low[cell / kLowCells], cell % kLowCells * kLow, 0);
     if constexpr (kHigh != 0) code |= field<kHigh>(high, cell * kHigh, kLow);
@@ -109,51 +108,46 @@ struct Decoder {
   }
 };
 
-// A register of a group's lines. What is a like place in another tile is fetched.
+template <std::uint32_t kLines>
+ROTA_LANES_INLINE void fetch_lines(const std::byte* ahead) noexcept {
+#pragma GCC unroll 5
+  for (std::uint32_t i = 0; i < kLines; ++i) fetch(ahead + i * kLineBytes);
+}
+
+// A register of a group's lines.
 template <std::uint32_t kBits>
 struct Group {
   U8s low[Decoder<kBits>::kLowLines];
   U8s high;
 
-  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at,
-                              std::intptr_t ahead) noexcept {
+  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at) noexcept {
     using D = Decoder<kBits>;
 #pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < D::kLowLines; ++i) {
-      low[i] = lanes::load_bits<U8s>(low_at + i * apart);
-      if constexpr (kBits != kDecoded) fetch_from(low_at + i * apart, ahead);
-    }
-    if constexpr (D::kHigh != 0) {
-      high = lanes::load_bits<U8s>(high_at);
-      fetch_from(high_at, ahead);
-    }
-  }
-
- private:
-  ROTA_LANES_INLINE static void fetch_from(const std::byte* at, std::intptr_t ahead) noexcept {
-    fetch(reinterpret_cast<const std::byte*>(reinterpret_cast<std::intptr_t>(at) + ahead));
+    for (std::uint32_t i = 0; i < D::kLowLines; ++i) low[i] = lanes::load_bits<U8s>(low_at + i * apart);
+    if constexpr (D::kHigh != 0) high = lanes::load_bits<U8s>(high_at);
   }
 };
 
 // Groups of keys follow each other; those of values lie in rows of `inner`, and their lines of the low plane a row
-// apart. `columns` of them share a line of `ahead`.
+// apart.
 template <std::uint32_t kBits, bool kKeySide>
-ROTA_LANES void decode(const Tile& tile, std::byte* levels) noexcept {
+ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) noexcept {
   using D = Decoder<kBits>;
-  const D decoder(tile.table);
-  const std::uint64_t columns = tile.dim / 16;
+  const D decoder(tiles.table);
+  const std::uint64_t columns = tiles.dim / 16;
   const std::uint64_t outer = kKeySide ? 1 : kTileTokens / 4 / D::kCells;
-  const std::uint64_t inner = kKeySide ? tile.dim / D::kCells : columns;
+  const std::uint64_t inner = kKeySide ? tiles.dim / D::kCells : columns;
   const std::uint64_t apart = kKeySide ? kLineBytes : columns * kLineBytes;
   const std::uint64_t cell_apart = kKeySide ? kLineBytes : columns * kLineBytes;
   for (std::uint64_t row = 0; row < outer; ++row) {
     for (std::uint64_t nth = 0; nth < inner; ++nth) {
       const std::uint64_t low_line = kKeySide ? nth * D::kLowLines : row * D::kLowLines * columns + nth;
       const std::uint64_t cell_line = kKeySide ? nth * D::kCells : row * D::kCells * columns + nth;
+      const std::uint64_t before = nth / kStepTiles * outer + row;
+      fetch_lines<D::kLines>(tile.ahead[nth % kStepTiles] + before * D::kLines * kLineBytes);
       for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
         Group<kBits> group;
-        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part,
-                   tile.ahead[nth % kStepTiles]);
+        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
           lanes::store_bits(decoder.level(group.low, group.high, cell),
@@ -169,62 +163,84 @@ inline constexpr std::uint32_t kSums = kLanes == 16 ? 16 : 8;
 
 constexpr std::uint32_t least(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
 
+// Sums of some of a tile's tokens become logits: times the tokens' and the queries' factors, and what the page's mean
+// gives where a token was sealed without it.
+template <std::uint32_t kTerms, std::uint32_t kVectors>
+ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], const KeyQueries& queries, std::uint32_t vector,
+                                    U16s scales, float unit, const float* means, std::uint64_t token) noexcept {
+  const F32s factors = finite_halves(scales & 0x7fff) * unit;
+  const F32s with_mean = __builtin_convertvector(1 - (__builtin_convertvector(scales, I32s) >> 15 & 1), F32s);
+#pragma GCC unroll 8
+  for (std::uint32_t v = 0; v < kVectors; v += kTerms) {
+    const std::uint32_t query = (vector + v) / kTerms;
+    F32s total = __builtin_convertvector(sum[v], F32s);
+    if constexpr (kTerms == 2) {
+      total = multiply_add(total, F32s{} + 256.0F, __builtin_convertvector(sum[v + 1], F32s));
+    }
+    const F32s product = total * queries.factors[query] * factors;
+    lanes::store_bits(multiply_add(with_mean, F32s{} + means[query], product), queries.logits[query] + token);
+  }
+}
+
 template <std::uint32_t kBits, std::uint32_t kVectors>
-ROTA_LANES void dot_keys(const Tile& tile, const QueryBytes& queries, std::uint32_t vector, float* sums) noexcept {
+ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
   using D = Decoder<kBits>;
   constexpr std::uint32_t kRegisters = least(4, kSums / kVectors == 0 ? 1 : kSums / kVectors);
   constexpr std::uint32_t kChains = kRegisters * kVectors >= 8 || D::kCells == 1 ? 1 : 2;  // to hide latency
-  const D decoder(tile.table);
-  const std::uint64_t cells = tile.dim / 4;  // of 16 tokens
-  const std::uint64_t groups = cells / D::kCells;
-  for (std::uint64_t first = 0; first < 4 * kParts; first += kRegisters) {
-    I32s sum[kChains][kRegisters][kVectors] = {};
+  const D decoder(tiles.table);
+  const std::uint64_t groups = tiles.dim / 4 / D::kCells;  // of 16 tokens
+  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
+    const Tile& tile = tiles.at[nth];
+    for (std::uint64_t first = 0; first < 4 * kParts; first += kRegisters) {
+      I32s sum[kChains][kRegisters][kVectors] = {};
 #pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      for (std::uint32_t v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
-    }
-    const std::byte* quads = queries.bytes + vector * tile.dim;
-    const std::byte* low[kRegisters];
-    const std::byte* high[kRegisters];
-    std::intptr_t ahead[kRegisters];
-#pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      const std::uint64_t line = (first + i) / kParts * groups;
-      const std::uint64_t within = (first + i) % kParts * kRegisterBytes;
-      low[i] = tile.low + line * D::kLowLines * kLineBytes + within;
-      high[i] = tile.high + line * kLineBytes + within;
-      ahead[i] = tile.ahead[(first + i) % kStepTiles];
-    }
-    for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
-      Group<kBits> group[kRegisters];
+        for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
+      }
+      const std::byte* quads = queries.bytes + vector * tiles.dim;
+      const std::byte* low[kRegisters];
+      const std::byte* high[kRegisters];
+      const std::byte* ahead[kRegisters];
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at, ahead[i]);
+        const std::uint64_t line = (first + i) / kParts * groups;
+        const std::uint64_t within = (first + i) % kParts * kRegisterBytes;
+        low[i] = tile.low + line * D::kLowLines * kLineBytes + within;
+        high[i] = tile.high + line * kLineBytes + within;
+        ahead[i] = tile.ahead[(first + i) % kStepTiles];
       }
-#pragma GCC unroll 8
-      for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-        lanes::Unsigned left[kRegisters];
+      for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
+        Group<kBits> group[kRegisters];
 #pragma GCC unroll 4
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
-          left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+          group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
+          if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + at * D::kLines);
         }
 #pragma GCC unroll 8
-        for (std::uint32_t v = 0; v < kVectors; ++v) {
-          const lanes::Signed right = lanes::as_signed(lanes::four_bytes(quads + 4 * (cell * kVectors + v)));
+        for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
+          lanes::Unsigned left[kRegisters];
 #pragma GCC unroll 4
-          for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
-        }
-      }
-      quads += 4 * kVectors * D::kCells;
-    }
+          for (std::uint32_t i = 0; i < kRegisters; ++i) {
+            left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+          }
 #pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
+          for (std::uint32_t v = 0; v < kVectors; ++v) {
+            const lanes::Signed right = lanes::as_signed(lanes::four_bytes(quads + 4 * (cell * kVectors + v)));
+#pragma GCC unroll 4
+            for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
+          }
+        }
+        quads += 4 * kVectors * D::kCells;
+      }
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        const I32s total = kChains == 1 ? sum[0][i][v] : sum[0][i][v] + sum[kChains - 1][i][v];
-        lanes::store_bits(__builtin_convertvector(total, F32s),
-                          sums + (vector + v) * kTileTokens + (first + i) * kLanes);
+        if constexpr (kChains == 2) {
+          for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
+        }
+        const std::uint64_t token = (first + i) * kLanes;
+        write_logits<terms_of(kBits)>(sum[0][i], queries, vector, lanes::load_bits<U16s>(tile.scales + 2 * token),
+                                      tiles.unit, queries.means + nth * queries.queries, nth * kTileTokens + token);
       }
     }
   }
@@ -232,20 +248,28 @@ ROTA_LANES void dot_keys(const Tile& tile, const QueryBytes& queries, std::uint3
 
 // outputs[vector][dim] += factor * sums over a tile's 64 tokens.
 template <std::uint32_t kBits, std::uint32_t kVectors, std::uint32_t kRegisters>
-ROTA_LANES_INLINE void add_tile_columns(const Tile& tile, const Decoder<kBits>& decoder, const ValueWeights& weights,
-                                        std::uint32_t vector, std::uint64_t first) noexcept {
+ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const Decoder<kBits>& decoder,
+                                   const ValueWeights& weights, std::uint32_t vector, std::uint64_t first) noexcept {
   using D = Decoder<kBits>;
-  const std::uint64_t row_bytes = tile.dim / 16 * kLineBytes;
+  const Tile& tile = tiles.at[nth];
+  const std::uint64_t row_bytes = tiles.dim / 16 * kLineBytes;
   I32s sum[kRegisters][kVectors] = {};
   const std::byte* low = tile.low + first * kRegisterBytes;
   const std::byte* high = tile.high + first * kRegisterBytes;
-  const std::byte* bytes = weights.bytes + vector * kTileTokens;
-  for (std::uint32_t row = 0; row < kTileTokens / 4 / D::kCells; ++row) {
+  const std::byte* ahead[kRegisters];
+#pragma GCC unroll 8
+  for (std::uint32_t i = 0; i < kRegisters; ++i) {
+    const std::uint64_t column = (first + i) / kParts;
+    ahead[i] =
+        tile.ahead[column % kStepTiles] + column / kStepTiles * (kTileTokens / 4 / D::kCells) * D::kLines * kLineBytes;
+  }
+  const std::byte* bytes = weights.bytes + (nth * weights.vectors + vector) * kTileTokens;
+  for (std::uint64_t row = 0; row < kTileTokens / 4 / D::kCells; ++row) {
     Group<kBits> group[kRegisters];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes,
-                    tile.ahead[(first + i) / kParts % kStepTiles]);
+      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
+      if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + row * D::kLines * kLineBytes);
     }
 #pragma GCC unroll 8
     for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
@@ -267,7 +291,7 @@ ROTA_LANES_INLINE void add_tile_columns(const Tile& tile, const Decoder<kBits>& 
   }
 #pragma GCC unroll 8
   for (std::uint32_t v = 0; v < kVectors; ++v) {
-    const F32s factor = F32s{} + weights.factors[vector + v];
+    const F32s factor = F32s{} + weights.worth[nth * weights.vectors + vector + v];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       float* const output = weights.outputs[vector + v] + (first + i) * kLanes;
@@ -278,53 +302,59 @@ ROTA_LANES_INLINE void add_tile_columns(const Tile& tile, const Decoder<kBits>& 
 }
 
 template <std::uint32_t kBits, std::uint32_t kVectors>
-ROTA_LANES void add_values(const Tile& tile, const ValueWeights& weights, std::uint32_t vector) noexcept {
+ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
   constexpr std::uint32_t kRegisters = least(4, kSums / kVectors == 0 ? 1 : kSums / kVectors);
-  const Decoder<kBits> decoder(tile.table);
-  const std::uint64_t registers = tile.dim / 16 * kParts;
-  std::uint64_t first = 0;
-  for (; first + kRegisters <= registers; first += kRegisters) {
-    add_tile_columns<kBits, kVectors, kRegisters>(tile, decoder, weights, vector, first);
-  }
-  for (; first < registers; ++first) add_tile_columns<kBits, kVectors, 1>(tile, decoder, weights, vector, first);
-}
-
-// Sums of a tile become logits: times the query's and the tokens' factors, and what the page's mean gives where a token
-// was sealed without it. A second sum, if there is one, has the query's low bytes.
-ROTA_LANES void scale_sums(const float* sums, const float* low_sums, const TileFactors& tile, float query_factor,
-                           float mean, float* logits) noexcept {
-  for (std::uint64_t i = 0; i < kTileTokens; i += kLanes) {
-    F32s sum = lanes::load_bits<F32s>(sums + i);
-    if (low_sums != nullptr) sum = multiply_add(sum, F32s{} + 256.0F, lanes::load_bits<F32s>(low_sums + i));
-    const F32s product = sum * query_factor * lanes::load_bits<F32s>(tile.factors + i);
-    lanes::store_bits(multiply_add(lanes::load_bits<F32s>(tile.mean_shares + i), F32s{} + mean, product), logits + i);
+  const Decoder<kBits> decoder(tiles.table);
+  const std::uint64_t registers = tiles.dim / 16 * kParts;
+  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
+    std::uint64_t first = 0;
+    for (; first + kRegisters <= registers; first += kRegisters) {
+      add_columns<kBits, kVectors, kRegisters>(tiles, nth, decoder, weights, vector, first);
+    }
+    for (; first < registers; ++first) add_columns<kBits, kVectors, 1>(tiles, nth, decoder, weights, vector, first);
   }
 }
 
-// Weights times the tokens' factors, as bytes of the largest of them, or as two bytes. Returns what one byte is worth.
-template <bool kTwo>
-ROTA_LANES float weigh_tile(const float* weights, const float* factors, std::byte* bytes,
-                            std::byte* low_bytes) noexcept {
-  constexpr float kMost = kTwo ? 65535.0F : 255.0F;
-  F32s products[kTileTokens / kLanes];
-  F32s largest = {};
-  for (std::uint64_t i = 0; i < kTileTokens / kLanes; ++i) {
-    products[i] = lanes::load_bits<F32s>(weights + i * kLanes) * lanes::load_bits<F32s>(factors + i * kLanes);
-    largest = products[i] > largest ? products[i] : largest;
+template <std::uint32_t kTerms>
+ROTA_LANES float weigh(const StepWeights& step, float* worth) noexcept {
+  constexpr float kMost = kTerms == 2 ? 65535.0F : 255.0F;
+  constexpr std::uint64_t kVectors = kTileTokens / kLanes;  // of a tile
+  F32s products[kStepTiles][kVectors];
+  F32s largest[kStepTiles] = {};
+  F32s sum = {};
+  for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
+    for (std::uint64_t i = 0; i < kVectors; ++i) {
+      const std::uint64_t at = tile * kTileTokens + i * kLanes;
+      const F32s weight = exp2_of(lanes::load_bits<F32s>(step.logits + at) - step.top);
+      sum += weight;
+      products[tile][i] = weight * lanes::load_bits<F32s>(step.factors + at);
+      largest[tile] = lanes::Largest::of(products[tile][i], largest[tile]);
+    }
   }
-  const float whole_worth = lanes::fold<lanes::Largest>(largest);
-  const float inverse = whole_worth > 0 ? kMost / whole_worth : 0.0F;
-  for (std::uint64_t i = 0; i < kTileTokens / kLanes; ++i) {
-    const U32s whole = lanes::same_bits<U32s>(lanes::nearest(products[i] * inverse));
-    lanes::store_bits(lanes::low_bytes(kTwo ? whole >> 8 : whole), bytes + i * kLanes);
-    if constexpr (kTwo) lanes::store_bits(lanes::low_bytes(whole), low_bytes + i * kLanes);
+  const lanes::F32Quad most = lanes::fold_four<lanes::Largest>(largest[0], largest[1], largest[2], largest[3]);
+  const lanes::F32Quad inverse = most > 0 ? kMost / most : lanes::F32Quad{};
+  lanes::store_bits(most * (1 / kMost), worth);
+  for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
+    std::byte* const bytes = step.bytes + tile * step.tile_stride;
+    std::byte* const low_bytes = step.low_bytes + tile * step.tile_stride;
+    const F32s factor = F32s{} + inverse[tile];
+    for (std::uint64_t i = 0; i < kVectors; ++i) {
+      const U32s whole = lanes::same_bits<U32s>(lanes::nearest(products[tile][i] * factor));
+      lanes::store_bits(lanes::low_bytes(kTerms == 2 ? whole >> 8 : whole), bytes + i * kLanes);
+      if constexpr (kTerms == 2) lanes::store_bits(lanes::low_bytes(whole), low_bytes + i * kLanes);
+    }
   }
-  return whole_worth / kMost;
+  return lanes::fold<lanes::Sum>(sum);
 }
 
+template <std::uint32_t kBits, std::uint32_t kVectors>
+constexpr DotKeys dot_of() {
+  if constexpr (kVectors >= terms_of(kBits)) return dot_keys<kBits, kVectors>;
+  return nullptr;
+}
 template <std::uint32_t kBits>
-inline constexpr std::array<DotKeys, kBlockSizes> kDotKeys{dot_keys<kBits, 1>, dot_keys<kBits, 2>, dot_keys<kBits, 4>,
-                                                           dot_keys<kBits, 8>};
+inline constexpr std::array<DotKeys, kBlockSizes> kDotKeys{dot_of<kBits, 1>(), dot_of<kBits, 2>(), dot_of<kBits, 4>(),
+                                                           dot_of<kBits, 8>()};
 template <std::uint32_t kBits>
 inline constexpr std::array<AddValues, kBlockSizes> kAddValues{add_values<kBits, 1>, add_values<kBits, 2>,
                                                                add_values<kBits, 4>, add_values<kBits, 8>};
@@ -335,9 +365,9 @@ inline constexpr TileLanes kTileLanes{
     {nullptr, nullptr, decode<2, false>, decode<3, false>, decode<4, false>, decode<5, false>, decode<6, false>,
      nullptr, decode<8, false>},
 #if defined(ROTA_ISA_VNNI)  // where there are registers enough to decode while multiplying
-    {kDotKeys<kDecoded>, {}, kDotKeys<2>, kDotKeys<3>, kDotKeys<4>, kDotKeys<5>, kDotKeys<6>, {}, kDotKeys<8>},
-    {kAddValues<kDecoded>,
-     {},
+    {kDotKeys<0>, kDotKeys<1>, kDotKeys<2>, kDotKeys<3>, kDotKeys<4>, kDotKeys<5>, kDotKeys<6>, {}, kDotKeys<8>},
+    {kAddValues<0>,
+     kAddValues<0>,
      kAddValues<2>,
      kAddValues<3>,
      kAddValues<4>,
@@ -346,15 +376,13 @@ inline constexpr TileLanes kTileLanes{
      {},
      kAddValues<8>},
 #else
-    {kDotKeys<kDecoded>},
-    {kAddValues<kDecoded>},
+    {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>},
+    {kAddValues<kDecoded>, kAddValues<kDecoded>},
 #endif
     read_mean,
     read_scales,
     quantize,
-    scale_sums,
-    weigh_tile<false>,
-    weigh_tile<true>,
+    {weigh<1>, weigh<2>},
 };
 
 }  // namespace rota::ops::ROTA_ISA
