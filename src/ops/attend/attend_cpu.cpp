@@ -14,22 +14,13 @@ const float* floats_of(const std::byte* at) noexcept { return reinterpret_cast<c
 const std::uint32_t* words_of(const std::byte* at) noexcept { return reinterpret_cast<const std::uint32_t*>(at); }
 
 // The codec's rotation, its own inverse but for the signs, which come first for queries and last for outputs.
-void rotate(float* values, RotationShape shape, const std::uint32_t* table) noexcept {
+void rotate(float* values, RotationShape shape, const std::uint32_t* table, const AttendLanes& lanes) noexcept {
   const std::uint64_t size = std::uint64_t{1} << shape.k;
   const std::uint64_t dim = shape.m * size;
-  for (std::uint64_t step = 1; step < size; step *= 2) {
-    for (std::uint64_t first = 0; first < dim; first += 2 * step) {
-      for (std::uint64_t i = first; i < first + step; ++i) {
-        const float a = values[i];
-        const float b = values[i + step];
-        values[i] = a + b;
-        values[i + step] = a - b;
-      }
-    }
-  }
+  lanes.hadamard(values, dim, size);
   const float factor = hadamard_factor(shape.k);
   if (shape.m == 1) {
-    for (std::uint64_t i = 0; i < dim; ++i) values[i] *= factor;
+    lanes.scale(values, factor, dim);
     return;
   }
   const auto* const row = reinterpret_cast<const std::int32_t*>(table + kHartleyRow);
@@ -67,6 +58,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const std::uint32_t* const table = words_of(call.bound[1]);
   const auto dtype = static_cast<DType>(call.constants[0]);
   const codec::ConvertRow to_f32 = codec::row_converter(dtype, DType::f32);
+  const AttendLanes& lanes = attend_lanes(core::best_isa());
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
   const std::uint64_t stride = padded_row(p.dim);
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
@@ -90,7 +82,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
     float* const rotated = plain + vectors * stride;
     std::copy(plain, plain + stride, rotated);
     negate(rotated, p.dim, table);
-    rotate(rotated, p.rotation, table);
+    rotate(rotated, p.rotation, table, lanes);
   }
 }
 
@@ -138,7 +130,7 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
       lanes.add_scaled(to, partial + kRowStep, weight, padded_row(p.dim));
     }
     if (any_rotated) {
-      rotate(rotated, p.rotation, table);
+      rotate(rotated, p.rotation, table, lanes);
       negate(rotated, p.dim, table);
       for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] += rotated[d];
     }

@@ -13,8 +13,8 @@
 
 namespace rota::ops {
 
-// Keys or values of a step are tiles. While one step is computed, the next one's are fetched: a line for each line that
-// is read, in four tiles by turns, since a core that reads memory in one place has too few requests in flight.
+// Keys or values of a step are tiles. A line is fetched for each that is read, so early that it is in the first cache
+// when it is needed: keys of 16 tokens before, in all tiles by turns; values of a tile before.
 inline constexpr std::uint32_t kStepTiles = kStepKeys / kTileTokens;
 
 // A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`.
@@ -22,16 +22,33 @@ struct Tile {
   const std::byte* low;
   const std::byte* high;
   const std::byte* scales;
-  std::array<const std::byte*, kStepTiles> ahead;  // what is fetched by columns i, i + 4, ..., line after line
+  std::array<const std::byte*, kStepTiles> ahead;  // what values' columns i, i + 4, ... fetch, line after line
 };
 
 struct Tiles {
   std::array<Tile, kStepTiles> at;
   std::uint64_t count;
+  std::array<const std::byte*, kStepTiles> after;  // what is needed then: keys' tiles fetch it at their end
   std::uint64_t dim;
   const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
   float unit;                 // of scales
 };
+
+// 16 tokens of a tile.
+struct TileTokens {
+  std::uint8_t tile, first;
+};
+
+// In which order keys are computed, by the number of tiles: the same tokens of each tile, and then the next ones.
+inline constexpr auto kKeyOrders = [] {
+  std::array<std::array<TileTokens, kStepKeys / 16>, kStepTiles + 1> orders{};
+  for (std::uint8_t tiles = 1; tiles <= kStepTiles; ++tiles) {
+    for (std::uint8_t i = 0; i < tiles * kTileTokens / 16; ++i) {
+      orders[tiles][i] = {static_cast<std::uint8_t>(i % tiles), static_cast<std::uint8_t>(i / tiles * 16)};
+    }
+  }
+  return orders;
+}();
 
 // Instead of bits, of tiles whose levels are bytes already: multiplied with one byte, or with two.
 inline constexpr std::uint32_t kDecoded = 0, kDecodedTwice = 1;
@@ -150,6 +167,7 @@ struct AttendLanes {
   float (*dot)(const float*, const float*, std::uint64_t) noexcept;
   void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
   void (*scale)(float*, float, std::uint64_t) noexcept;
+  void (*hadamard)(float*, std::uint64_t dim, std::uint64_t size) noexcept;  // of each `size` numbers
   // Logits to 2^(logit - top), in place; returns their sum. What pads them is kNoLogit.
   float (*exponentiate)(float*, std::uint64_t, float) noexcept;
   float (*largest)(const float*, std::uint64_t, float) noexcept;     // NaN is none

@@ -1,6 +1,7 @@
 // Included by attend_kernels.cpp through core/for_each_isa.h. Rows are whole row steps, zero beyond their dims.
 
 #include "codec/dense/lanes.h"
+#include "codec/turbo/rotation_lanes.h"
 
 namespace rota::ops::ROTA_ISA {
 
@@ -11,7 +12,7 @@ using lanes::kLanes;
 using lanes::multiply_add;
 using lanes::U32s;
 
-ROTA_LANES_INLINE void fetch(const std::byte* at) noexcept { __builtin_prefetch(at, 0, 2); }
+ROTA_LANES_INLINE void fetch(const std::byte* at) noexcept { __builtin_prefetch(at, 0, 3); }
 
 ROTA_LANES float dot(const float* a, const float* b, std::uint64_t dim) noexcept {
   F32s sum = {};
@@ -30,6 +31,10 @@ ROTA_LANES void add_scaled(float* sum, const float* row, float factor, std::uint
 
 ROTA_LANES void scale(float* row, float factor, std::uint64_t dim) noexcept {
   for (std::uint64_t i = 0; i < dim; i += kLanes) lanes::store_bits(lanes::load_bits<F32s>(row + i) * factor, row + i);
+}
+
+ROTA_LANES void hadamard(float* values, std::uint64_t dim, std::uint64_t size) noexcept {
+  lanes::hadamard(reinterpret_cast<F32s*>(values), dim, size);
 }
 
 // Of numbers up to 0; below -125, 0.
@@ -88,7 +93,7 @@ ROTA_LANES float largest_magnitude(const float* numbers, std::uint64_t count) no
 
 namespace rota::ops::ROTA_ISA {
 
-inline constexpr AttendLanes kAttendLanes{dot,     add_scaled,        scale,       exponentiate,
+inline constexpr AttendLanes kAttendLanes{dot,     add_scaled,        scale,       hadamard,  exponentiate,
                                           largest, largest_magnitude, kDenseLanes, kTileLanes};
 
 }  // namespace rota::ops::ROTA_ISA

@@ -229,14 +229,15 @@ class PartKernel {
     bool decodes = false;
   };
 
-  // The levels of a single block of vectors need not be written down.
+  // The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign.
   template <class Kernels>
   TileWork work_of(const SideRows& side, const Kernels& kernels) const noexcept {
     const std::uint32_t terms = terms_of(side.bits());
     const std::uint32_t vectors = vectors_ * terms;
     const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
     const bool has_kernels = kernels[side.bits()].back() != nullptr;
-    if (has_kernels && whole_groups && block_of(0, vectors).size == vectors) return {side.bits(), vectors, false};
+    const bool at_once = side.bits() == 8 || block_of(0, vectors).size == vectors;
+    if (has_kernels && whole_groups && at_once) return {side.bits(), vectors, false};
     return {terms == 2 ? kDecodedTwice : kDecoded, vectors, true};
   }
 
@@ -244,9 +245,15 @@ class PartKernel {
   template <class Kernels, class Decode, class Call>
   void for_each_block(const TileWork& work, const Tiles& tiles, const Kernels& kernels, const Decode& decode,
                       const Call& call) noexcept {
-    const auto& by_size = kernels[work.bits];
+    const auto call_blocks = [&](const Tiles& some, std::uint64_t nth) {
+      for (std::uint32_t first = 0; first < work.vectors;) {
+        const std::uint32_t size = block_of(first, work.vectors).size;
+        call(some, nth, kernels[work.bits][static_cast<std::size_t>(std::countr_zero(size))], first);
+        first += size;
+      }
+    };
     if (!work.decodes) {
-      call(tiles, 0, by_size[static_cast<std::size_t>(std::countr_zero(work.vectors))], 0);
+      call_blocks(tiles, 0);
       return;
     }
     Tiles one = tiles;
@@ -254,17 +261,15 @@ class PartKernel {
     for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
       decode(tiles, tiles.at[nth], levels_);
       one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = {}};
-      for (std::uint32_t first = 0; first < work.vectors;) {
-        const std::uint32_t size = block_of(first, work.vectors).size;
-        call(one, nth, by_size[static_cast<std::size_t>(std::countr_zero(size))], first);
-        first += size;
-      }
+      call_blocks(one, nth);
     }
   }
 
   void find_logits_of_tiles() noexcept {
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens);
-    const Tiles tiles = k_.tiles(keys_, k_.tiles_of(next_.place, next_.keys));
+    const Tiles tiles =
+        k_.tiles(keys_, v_.sealed() ? v_.parts_of(place_, keys_.begin, k_.tile_bytes_each() / kStepTiles)
+                                    : k_.tiles_of(next_.place, next_.keys));
     float means[kStepTiles * kCpuVectors];
     for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
       find_mean(first_tile + nth * kTileTokens);
@@ -284,7 +289,7 @@ class PartKernel {
   // Logits become weights times the values' factors, in bytes.
   void weigh_tiles() noexcept {
     const std::uint32_t terms = terms_of(v_.bits());
-    v_tiles_ = v_.tiles(keys_, v_.tiles_of(next_.place, next_.keys));
+    v_tiles_ = v_.tiles(keys_, (k_.sealed() ? k_ : v_).tiles_of(next_.place, next_.keys));
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - step_;
     for (std::uint64_t nth = 0; nth < v_tiles_.count; ++nth) {
       lanes_.tile.read_scales(v_tiles_.at[nth].scales, v_tiles_.unit, value_factors_ + first_tile + nth * kTileTokens);

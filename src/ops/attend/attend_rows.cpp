@@ -37,12 +37,9 @@ SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Sh
     table_[i] = static_cast<std::uint8_t>(levels[i % levels.size()] + more);
   }
   const std::uint32_t columns = shape.side == kKeys ? kStepTiles : shape.dim / 16;
-  column_bytes_ = tile_bytes_ / columns;
-  for (std::uint32_t nth = 1; nth < kStepTiles; ++nth) {
-    for (std::uint32_t i = 0; i < kStepTiles; ++i) {
-      const std::uint32_t last = (i + 1) % kStepTiles;  // the column that fetched there before
-      columns_before_[nth][i] = columns_before_[nth - 1][last] + (columns + kStepTiles - 1 - last) / kStepTiles;
-    }
+  for (std::uint32_t i = 1; i < kStepTiles; ++i) {
+    const std::uint32_t columns_before = (columns + kStepTiles - i) / kStepTiles;  // i - 1, i + 3, ...
+    ahead_at_[i] = ahead_at_[i - 1] + columns_before * (tile_bytes_ / columns);
   }
   if (layout_.bits == 8) table_[0] = static_cast<std::uint8_t>(more ^ 128);  // codes are 128 more than their levels
 }
@@ -137,8 +134,14 @@ SideRows::TilePlaces SideRows::tiles_of(const Place& place, const KeyRange& keys
   return places;
 }
 
-Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& next) const noexcept {
-  Tiles tiles{.at = {}, .count = 0, .dim = shape_.dim, .table = table_, .unit = kLevelUnit};
+SideRows::TilePlaces SideRows::parts_of(const Place& place, std::uint64_t key,
+                                        std::uint64_t part_bytes) const noexcept {
+  const std::byte* const tile = page_of(place, key) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
+  return {tile, tile + part_bytes, tile + 2 * part_bytes, tile + 3 * part_bytes};
+}
+
+Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& after) const noexcept {
+  Tiles tiles{.at = {}, .count = 0, .after = after, .dim = shape_.dim, .table = table_, .unit = kLevelUnit};
   for (std::uint64_t key = keys.begin / kTileTokens * kTileTokens; key < keys.end; key += kTileTokens) {
     const std::uint32_t slot = sealed_slot(key);
     const std::byte* const page = page_of(place_, key);
@@ -146,10 +149,10 @@ Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& next) const noexce
     tile.low = page + tiles_at_ + slot / kTileTokens * tile_bytes_;
     tile.high = tile.low + high_at_;
     tile.scales = page + scales_at_ + 2 * std::size_t{slot};
-    // Column i fetches in another tile each time: what the columns before it had in that tile comes first.
-    const std::uint64_t nth = key / kTileTokens % kStepTiles;
+  }
+  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     for (std::uint64_t i = 0; i < kStepTiles; ++i) {
-      tile.ahead[i] = next[(nth + i) % kStepTiles] + columns_before_[nth][i] * column_bytes_;
+      tiles.at[nth].ahead[i] = nth + 1 < tiles.count ? tiles.at[nth + 1].low + ahead_at_[i] : after[i];
     }
   }
   return tiles;

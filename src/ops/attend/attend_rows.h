@@ -64,8 +64,11 @@ class SideRows {
   // Where the tiles of a step are, the last one again where there are fewer.
   using TilePlaces = std::array<const std::byte*, kStepTiles>;
   TilePlaces tiles_of(const Place& place, const KeyRange& keys) const noexcept;
-  // Sealed tiles of a step, and what is fetched while they are computed. Levels of keys are 128 larger than they are.
-  Tiles tiles(const KeyRange& keys, const TilePlaces& next) const noexcept;
+  // Sealed tiles of a step, and what is fetched at their end. Levels of keys are 128 larger than they are.
+  Tiles tiles(const KeyRange& keys, const TilePlaces& after) const noexcept;
+  // Parts of one tile, for another side's tiles to fetch.
+  TilePlaces parts_of(const Place& place, std::uint64_t key, std::uint64_t part_bytes) const noexcept;
+  std::uint64_t tile_bytes_each() const noexcept { return tile_bytes_; }
   // Scales and means of a step's tiles.
   void fetch_tables(const Place& place, const KeyRange& keys) const noexcept;
   // Of the page that has `key`; nothing where pages have none.
@@ -84,8 +87,8 @@ class SideRows {
     return plan_[static_cast<std::uint32_t>(text[kTextTable + shape_.side] + page)];
   }
   const std::byte* page_of(const Place& place, std::uint64_t key) const noexcept {
-    return memory_ +
-           4 * (strides_.offset + place_of(place.text, key / shape_.page) * strides_.page + place.head * strides_.head);
+    const std::uint64_t page = place_of(place.text, sealed_page(key));
+    return memory_ + 4 * (strides_.offset + page * strides_.page + place.head * strides_.head);
   }
   std::uint32_t sealed_slot(std::uint64_t key) const noexcept {
     return static_cast<std::uint32_t>(key) & (shape_.page - 1);
@@ -103,8 +106,7 @@ class SideRows {
   // Of sealed pages: a division costs as much as several tokens do, and offsets are asked for every tile.
   const int page_shift_;
   const std::uint32_t scales_at_, tiles_at_, tile_bytes_, high_at_;
-  std::uint32_t column_bytes_ = 0;  // 16 tokens of keys, 16 dims of values
-  std::uint32_t columns_before_[kStepTiles][kStepTiles] = {};
+  std::array<std::uint32_t, kStepTiles> ahead_at_{};  // where in a tile Tile::ahead points
   const codec::ConvertRow to_f32_;
   Place place_{};
   std::uint64_t tile_ = 0;

@@ -161,7 +161,7 @@ ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) 
 // So many sums stay in registers.
 inline constexpr std::uint32_t kSums = kLanes == 16 ? 16 : 8;
 
-constexpr std::uint32_t least(std::uint32_t a, std::uint32_t b) { return a < b ? a : b; }
+constexpr std::uint64_t least(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
 
 // Sums of some of a tile's tokens become logits: times the tokens' and the queries' factors, and what the page's mean
 // gives where a token was sealed without it.
@@ -182,6 +182,7 @@ ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], const KeyQuerie
   }
 }
 
+// Registers hold the same 16 tokens of several tiles, or parts of them.
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
   using D = Decoder<kBits>;
@@ -189,59 +190,64 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
   constexpr std::uint32_t kChains = kRegisters * kVectors >= 8 || D::kCells == 1 ? 1 : 2;  // to hide latency
   const D decoder(tiles.table);
   const std::uint64_t groups = tiles.dim / 4 / D::kCells;  // of 16 tokens
-  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
-    const Tile& tile = tiles.at[nth];
-    for (std::uint64_t first = 0; first < 4 * kParts; first += kRegisters) {
-      I32s sum[kChains][kRegisters][kVectors] = {};
+  const auto& order = kKeyOrders[tiles.count];
+  for (std::uint64_t first = 0; first < tiles.count * 4 * kParts; first += kRegisters) {
+    I32s sum[kChains][kRegisters][kVectors] = {};
 #pragma GCC unroll 8
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
-      }
-      const std::byte* quads = queries.bytes + vector * tiles.dim;
-      const std::byte* low[kRegisters];
-      const std::byte* high[kRegisters];
-      const std::byte* ahead[kRegisters];
+      for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
+    }
+    const std::byte* quads = queries.bytes + vector * tiles.dim;
+    const std::byte* low[kRegisters];
+    const std::byte* high[kRegisters];
+    const std::byte* ahead[kRegisters];
+    const std::byte* high_ahead[kRegisters];
+#pragma GCC unroll 4
+    for (std::uint32_t i = 0; i < kRegisters; ++i) {
+      const auto [nth, token] = order[(first + i) / kParts];
+      const std::uint64_t within = (first + i) % kParts * kRegisterBytes;
+      const std::uint64_t low_bytes = groups * D::kLowLines * kLineBytes, high_bytes = groups * kLineBytes;
+      low[i] = tiles.at[nth].low + token / 16 * low_bytes + within;
+      high[i] = tiles.at[nth].high + token / 16 * high_bytes + within;
+      const bool last = token + 16U == kTileTokens;
+      ahead[i] = last ? tiles.after[nth] : low[i] + low_bytes;
+      high_ahead[i] = last ? tiles.after[nth] + low_bytes : high[i] + high_bytes;
+    }
+    for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
+      Group<kBits> group[kRegisters];
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        const std::uint64_t line = (first + i) / kParts * groups;
-        const std::uint64_t within = (first + i) % kParts * kRegisterBytes;
-        low[i] = tile.low + line * D::kLowLines * kLineBytes + within;
-        high[i] = tile.high + line * kLineBytes + within;
-        ahead[i] = tile.ahead[(first + i) % kStepTiles];
+        group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
+        if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLowLines>(ahead[i] + at * D::kLowLines);
+        if constexpr (D::kHigh != 0) fetch(high_ahead[i] + at);
       }
-      for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
-        Group<kBits> group[kRegisters];
+#pragma GCC unroll 8
+      for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
+        lanes::Unsigned left[kRegisters];
 #pragma GCC unroll 4
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
-          group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
-          if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + at * D::kLines);
+          left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
         }
 #pragma GCC unroll 8
-        for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-          lanes::Unsigned left[kRegisters];
+        for (std::uint32_t v = 0; v < kVectors; ++v) {
+          const lanes::Signed right = lanes::as_signed(lanes::four_bytes(quads + 4 * (cell * kVectors + v)));
 #pragma GCC unroll 4
-          for (std::uint32_t i = 0; i < kRegisters; ++i) {
-            left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
-          }
-#pragma GCC unroll 8
-          for (std::uint32_t v = 0; v < kVectors; ++v) {
-            const lanes::Signed right = lanes::as_signed(lanes::four_bytes(quads + 4 * (cell * kVectors + v)));
-#pragma GCC unroll 4
-            for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
-          }
+          for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
         }
-        quads += 4 * kVectors * D::kCells;
       }
+      quads += 4 * kVectors * D::kCells;
+    }
 #pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        if constexpr (kChains == 2) {
-          for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
-        }
-        const std::uint64_t token = (first + i) * kLanes;
-        write_logits<terms_of(kBits)>(sum[0][i], queries, vector, lanes::load_bits<U16s>(tile.scales + 2 * token),
-                                      tiles.unit, queries.means + nth * queries.queries, nth * kTileTokens + token);
+    for (std::uint32_t i = 0; i < kRegisters; ++i) {
+      if constexpr (kChains == 2) {
+        for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
       }
+      const auto [nth, first_token] = order[(first + i) / kParts];
+      const std::uint64_t token = first_token + (first + i) % kParts * kLanes;
+      write_logits<terms_of(kBits)>(sum[0][i], queries, vector,
+                                    lanes::load_bits<U16s>(tiles.at[nth].scales + 2 * token), tiles.unit,
+                                    queries.means + nth * queries.queries, nth * kTileTokens + token);
     }
   }
 }
