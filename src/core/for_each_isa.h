@@ -18,7 +18,11 @@
 #define ROTA_ISA baseline
 #define ROTA_ISA_LANES 4
 #define ROTA_LANES
+#if defined(__aarch64__)
+#define ROTA_ISA_FILE "core/isa/neon.h"
+#else
 #define ROTA_ISA_FILE "core/isa/baseline.h"
+#endif
 #include "core/lanes.h"
 #include ROTA_LANES_FILE
 #undef ROTA_ISA_FILE
@@ -65,6 +69,26 @@
 
 // For each instruction set of kIsas, by its number: what `name` is there.
 #define ROTA_BY_ISA(name) {baseline::name, avx2::name, avx512::name, avx512vnni::name}
+#elif defined(__aarch64__)
+
+#define ROTA_ISA dotprod
+#define ROTA_ISA_LANES 4
+#define ROTA_ISA_DOTPROD 1
+#if defined(__clang__)
+#define ROTA_LANES [[gnu::target("dotprod")]]
 #else
-#define ROTA_BY_ISA(name) {baseline::name, baseline::name, baseline::name, baseline::name}
+#define ROTA_LANES [[gnu::target("arch=armv8.2-a+dotprod")]]
+#endif
+#define ROTA_ISA_FILE "core/isa/neon.h"
+#include "core/lanes.h"
+#include ROTA_LANES_FILE
+#undef ROTA_ISA_FILE
+#undef ROTA_LANES
+#undef ROTA_ISA_DOTPROD
+#undef ROTA_ISA_LANES
+#undef ROTA_ISA
+
+#define ROTA_BY_ISA(name) {baseline::name, dotprod::name}
+#else
+#define ROTA_BY_ISA(name) {baseline::name}
 #endif

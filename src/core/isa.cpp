@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <atomic>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace rota::core {
 
 bool runs_here(Isa isa) noexcept {
@@ -14,6 +19,10 @@ bool runs_here(Isa isa) noexcept {
                       __builtin_cpu_supports("avx512bw");
   if (isa == Isa::avx512) return avx512;
   if (isa == Isa::avx512vnni) return avx512 && __builtin_cpu_supports("avx512vnni");
+#elif defined(__aarch64__) && defined(__linux__)
+  if (isa == Isa::dotprod) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#elif defined(__aarch64__) && defined(__APPLE__)
+  if (isa == Isa::dotprod) return true;  // as all of Apple's own CPUs that run macOS
 #endif
   return isa == Isa::baseline;
 }

@@ -12,6 +12,7 @@
 #include "backend/cpu/queue.h"
 #include "core/cpu_features.h"
 #include "core/error.h"
+#include "core/isa.h"
 
 namespace rota::cpu {
 namespace {
@@ -29,7 +30,7 @@ DeviceInfo describe(std::uint32_t threads) {
   constexpr auto kUnlimited = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   return {.id = "cpu",
           .name = core::cpu_name(),
-          .driver = "rota",
+          .driver = core::text("rota, {} kernels", core::name_of(core::best_isa())),
           .kind = DeviceKind::cpu,
           .memory_bytes = physical_memory_bytes(),
           .threads = threads,

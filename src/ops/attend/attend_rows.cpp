@@ -96,7 +96,7 @@ std::uint64_t SideRows::find_rows(const KeyRange& keys, const std::byte** at, st
   for (std::uint64_t key = keys.begin; key < keys.end;) {
     const Run run = run_at(place_, key);
     const std::byte* row = run.row;
-    for (const std::uint64_t end = std::min(keys.end, key + run.count); key < end; ++key, row += stride) {
+    for (const std::uint64_t end = key + std::min(run.count, keys.end - key); key < end; ++key, row += stride) {
       row_of[key - step] = row;
     }
   }
