@@ -143,20 +143,23 @@ struct DenseRows {
   std::uint64_t count, dim;
 };
 
+// Numbers of vectors in a step, [vector][place], are kStepKeys apart.
 struct DenseQueries {
-  const float* const* query;
-  float* const* logits;  // [vector][place]
-  const float* units;    // what products are multiplied with, for each vector
+  const float* packed;  // as pack() has them
+  float* logits;
+  const float* units;  // what products are multiplied with, for each vector
   std::uint32_t vectors;
 };
 
 struct DenseWeights {
-  const float* const* weights;  // [vector][place]
+  const float* weights;
   float* const* outputs;
   std::uint32_t vectors;
 };
 
 struct DenseLanes {
+  // Queries of whole row steps, in the order in which they are multiplied.
+  void (*pack)(const float* const* queries, std::uint32_t vectors, std::uint64_t dim, float* packed) noexcept;
   // By type. Rows of keys are a multiple of four: some again where there are fewer.
   std::array<void (*)(const DenseRows&, const DenseQueries&) noexcept, kDTypes.size()> dot;
   std::array<void (*)(const DenseRows&, const DenseWeights&) noexcept, kDTypes.size()> add;

@@ -55,6 +55,7 @@ class PartKernel {
       k_work_ = work_of(k_, lanes_.tile.dot_keys);
       quantize_queries();
     }
+    if (k_.in_rows()) lanes_.dense.pack(query_, vectors_, k_.stride(), packed_);
     if (v_.sealed() && in_bytes) {
       v_work_ = work_of(v_, lanes_.tile.add_values);
       for (std::uint32_t i = 0; i < v_work_.vectors; ++i) outputs_[i] = output_[i / terms_of(v_.bits())];
@@ -180,28 +181,24 @@ class PartKernel {
       std::fill(row_place_ + rows.count, row_place_ + wanted, row_place_[rows.count - 1]);
       rows.count = wanted;
     }
-    float* logits[kCpuVectors];
-    for (std::uint32_t i = 0; i < vectors_; ++i) logits[i] = logits_[i];
-    lanes_.dense.dot[static_cast<std::size_t>(k_.dtype())](rows, {query_, logits, unit_, vectors_});
+    lanes_.dense.dot[static_cast<std::size_t>(k_.dtype())](rows, {packed_, logits_[0], unit_, vectors_});
     finish_logits();
   }
 
   // Values that a vector does not see may be NaN, and must not meet its weight of zero.
   void add_values_of_rows() noexcept {
     const auto add = lanes_.dense.add[static_cast<std::size_t>(v_.dtype())];
-    const float* weights[kCpuVectors];
-    for (std::uint32_t i = 0; i < vectors_; ++i) weights[i] = logits_[i];
     const KeyRange first = seen_[0].in(keys_);
     const bool all_alike = std::all_of(seen_ + 1, seen_ + vectors_, [&](const KeyRange& seen) {
       return seen.in(keys_).begin == first.begin && seen.in(keys_).end == first.end;
     });
     if (all_alike && !first.empty()) {
-      add(rows_of(v_, first), {weights, output_, vectors_});
+      add(rows_of(v_, first), {logits_[0], output_, vectors_});
       return;
     }
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const KeyRange seen = seen_[i].in(keys_);
-      if (!seen.empty()) add(rows_of(v_, seen), {weights + i, output_ + i, 1});
+      if (!seen.empty()) add(rows_of(v_, seen), {logits_[i], output_ + i, 1});
     }
   }
 
@@ -395,6 +392,7 @@ class PartKernel {
   alignas(64) float logits_[kCpuVectors][kStepKeys];
 
   // Of dense rows.
+  alignas(64) float packed_[kCpuVectors * kMaxAttendDim];
   const std::byte* row_at_[kStepKeys + kRowsAhead];
   std::uint8_t row_place_[kStepKeys];
 

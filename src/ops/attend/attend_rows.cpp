@@ -12,6 +12,15 @@ namespace {
 
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
+// Keys of a step in the order in which dense rows are read: the first of each quarter, the second, and so on.
+constexpr auto kPlaces = [] {
+  std::array<std::uint8_t, kStepKeys> places{};
+  for (std::size_t i = 0; i < kStepKeys; ++i) {
+    places[i] = static_cast<std::uint8_t>(i % kStepTiles * kTileTokens + i / kStepTiles);
+  }
+  return places;
+}();
+
 }  // namespace
 
 SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
@@ -91,7 +100,21 @@ SideRows::Run SideRows::run_at(const Place& place, std::uint64_t key) const noex
 std::uint64_t SideRows::find_rows(const KeyRange& keys, const std::byte** at, std::uint8_t* places) const noexcept {
   const std::uint64_t stride = strides_.slot * info(dtype_).bytes;
   const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
-  const bool whole = keys.end - keys.begin == kStepKeys;
+  std::array<Run, kStepTiles> quarters;
+  bool whole = keys.end - keys.begin == kStepKeys;
+  for (std::uint64_t i = 0; i < kStepTiles && whole; ++i) {
+    quarters[i] = run_at(place_, step + i * kTileTokens);
+    whole = quarters[i].count >= kTileTokens;
+  }
+  if (whole) {
+    for (std::uint64_t i = 0; i < kTileTokens; ++i) {
+      for (std::uint64_t quarter = 0; quarter < kStepTiles; ++quarter) {
+        at[i * kStepTiles + quarter] = quarters[quarter].row + i * stride;
+      }
+    }
+    std::ranges::copy(kPlaces, places);
+    return kStepKeys;
+  }
   const std::byte* row_of[kStepKeys];  // by place
   for (std::uint64_t key = keys.begin; key < keys.end;) {
     const Run run = run_at(place_, key);
@@ -101,12 +124,10 @@ std::uint64_t SideRows::find_rows(const KeyRange& keys, const std::byte** at, st
     }
   }
   std::uint64_t count = 0;
-  for (std::uint64_t i = 0; i < kTileTokens; ++i) {
-    for (std::uint64_t place = i; place < kStepKeys; place += kTileTokens) {
-      if (!whole && !keys.holds(step + place)) continue;
-      at[count] = row_of[place];
-      places[count++] = static_cast<std::uint8_t>(place);
-    }
+  for (const std::uint8_t place : kPlaces) {
+    if (!keys.holds(step + place)) continue;
+    at[count] = row_of[place];
+    places[count++] = place;
   }
   return count;
 }

@@ -10,63 +10,109 @@ ROTA_LANES_INLINE F32s load_some(const std::byte* at, std::uint64_t left) noexce
   return left >= kLanes ? lanes::load<T>(at) : lanes::load<T>(at, lanes::Spread{left, info(T).bytes});
 }
 
-// Logits of four rows. They are fetched for the first vectors only.
-template <DType T, std::uint32_t kVectors>
-ROTA_LANES void dot_rows(const DenseRows& rows, std::uint64_t first, const DenseQueries& queries,
-                         std::uint32_t vector) noexcept {
-  constexpr std::uint64_t kBytes = info(T).bytes;
-  const std::byte* const* const at = rows.at + first;
-  const bool fetches = vector == 0;
-  F32s sum[4][kVectors] = {};
-  std::uint64_t d = 0;
-  for (; d + kLanes <= rows.dim; d += kLanes) {
-    if (fetches && d * kBytes % kLineBytes == 0) {
-#pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < 4; ++i) fetch(at[kRowsAhead + i] + d * kBytes);
-    }
-    F32s key[4];
-#pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < 4; ++i) key[i] = lanes::load<T>(at[i] + d * kBytes);
-#pragma GCC unroll 4
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const auto query = lanes::load_bits<F32s>(queries.query[vector + v] + d);
-#pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < 4; ++i) sum[i][v] = multiply_add(key[i], query, sum[i][v]);
-    }
-  }
-  if (d < rows.dim) {
-    for (std::uint32_t i = 0; i < 4; ++i) {
-      const F32s key = load_some<T>(at[i] + d * kBytes, rows.dim - d);
-#pragma GCC unroll 4
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
-        sum[i][v] = multiply_add(key, lanes::load_bits<F32s>(queries.query[vector + v] + d), sum[i][v]);
+struct RowBlock {
+  std::uint64_t first, last;
+};
+
+// Rows that the first cache holds while all vectors are computed; a multiple of four.
+inline constexpr std::uint64_t kBlockBytes = 8192;
+ROTA_LANES_INLINE std::uint64_t block_rows(std::uint64_t row_bytes) noexcept {
+  const std::uint64_t fitting = kBlockBytes / row_bytes / 4 * 4;
+  return fitting < 4 ? 4 : fitting;
+}
+
+// Vectors are multiplied in blocks of these sizes, largest first: as many sums of four rows as there are registers.
+inline constexpr std::uint32_t kMostQueries = kDenseSums / 4;
+ROTA_LANES_INLINE std::uint32_t query_block(std::uint32_t left) noexcept {
+  return left >= kMostQueries ? kMostQueries : left >= 2 ? 2 : 1;
+}
+
+ROTA_LANES void pack_queries(const float* const* queries, std::uint32_t vectors, std::uint64_t dim,
+                             float* packed) noexcept {
+  for (std::uint32_t first = 0, size = 0; first < vectors; first += size) {
+    size = query_block(vectors - first);
+    for (std::uint64_t d = 0; d < dim; d += kLanes) {
+      for (std::uint32_t v = 0; v < size; ++v, packed += kLanes) {
+        lanes::store_bits(lanes::load_bits<F32s>(queries[first + v] + d), packed);
       }
     }
   }
-  const std::uint8_t* const place = rows.place + first;
+}
+
+template <std::uint32_t kVectors>
+ROTA_LANES_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F32s (&sum)[4][kVectors]) noexcept {
 #pragma GCC unroll 4
   for (std::uint32_t v = 0; v < kVectors; ++v) {
-    const lanes::F32Quad logits =
-        lanes::fold_four<lanes::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
-    for (std::uint32_t i = 0; i < 4; ++i) queries.logits[vector + v][place[i]] = logits[i];
+    const auto numbers = lanes::load_bits<F32s>(query + v * kLanes);
+#pragma GCC unroll 4
+    for (std::uint32_t i = 0; i < 4; ++i) sum[i][v] = multiply_add(key[i], numbers, sum[i][v]);
+  }
+}
+
+// Logits of a block of rows, four at a time. The first vectors fetch the rows ahead.
+template <DType T, std::uint32_t kVectors>
+ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries, std::uint32_t vector,
+                         const float* packed) noexcept {
+  constexpr std::uint64_t kBytes = info(T).bytes;
+  constexpr std::uint64_t kLineSteps = kLineBytes / (kLanes * kBytes) < 1 ? 1 : kLineBytes / (kLanes * kBytes);
+  constexpr std::uint64_t kLineDims = kLineSteps * kLanes;
+  for (std::uint64_t row = block.first; row < block.last; row += 4) {
+    const std::byte* const* const at = rows.at + row;
+    const std::byte* const key_at[4] = {at[0], at[1], at[2], at[3]};
+    F32s sum[4][kVectors] = {};
+    const float* query = packed;
+    std::uint64_t d = 0;
+    for (; d + kLineDims <= rows.dim; d += kLineDims) {
+      if (vector == 0) {
+#pragma GCC unroll 4
+        for (std::uint32_t i = 0; i < 4; ++i) fetch(at[kRowsAhead + i] + d * kBytes);
+      }
+#pragma GCC unroll 4
+      for (std::uint64_t step = 0; step < kLineSteps; ++step) {
+        F32s key[4];
+#pragma GCC unroll 4
+        for (std::uint32_t i = 0; i < 4; ++i) key[i] = lanes::load<T>(key_at[i] + (d + step * kLanes) * kBytes);
+        multiply_keys(key, query, sum);
+        query += kVectors * kLanes;
+      }
+    }
+    for (; d < rows.dim; d += kLanes) {
+      F32s key[4];
+      for (std::uint32_t i = 0; i < 4; ++i) key[i] = load_some<T>(key_at[i] + d * kBytes, rows.dim - d);
+      multiply_keys(key, query, sum);
+      query += kVectors * kLanes;
+    }
+    const std::uint8_t* const place = rows.place + row;
+    float* const logits = queries.logits + vector * kStepKeys;
+#pragma GCC unroll 4
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      const lanes::F32Quad four =
+          lanes::fold_four<lanes::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
+#pragma GCC unroll 4
+      for (std::uint32_t i = 0; i < 4; ++i) logits[v * kStepKeys + place[i]] = four[i];
+    }
   }
 }
 
 template <DType T>
 ROTA_LANES void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) noexcept {
-  for (std::uint64_t first = 0; first < rows.count; first += 4) {
-    std::uint32_t at = 0;
-    if constexpr (kDenseSums >= 16) {
-      for (; at + 4 <= queries.vectors; at += 4) dot_rows<T, 4>(rows, first, queries, at);
+  const std::uint64_t padded = (rows.dim + kRowStep - 1) / kRowStep * kRowStep;
+  const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
+  for (RowBlock block{0, 0}; block.first < rows.count; block.first = block.last) {
+    block.last = rows.count - block.first < together ? rows.count : block.first + together;
+    for (std::uint32_t at = 0, size = 0; at < queries.vectors; at += size) {
+      size = query_block(queries.vectors - at);
+      const float* const packed = queries.packed + at * padded;
+      if (size == 4) {
+        if constexpr (kMostQueries >= 4) dot_rows<T, 4>(rows, block, queries, at, packed);
+      } else if (size == 2) {
+        dot_rows<T, 2>(rows, block, queries, at, packed);
+      } else {
+        dot_rows<T, 1>(rows, block, queries, at, packed);
+      }
     }
-    for (; at + 2 <= queries.vectors; at += 2) dot_rows<T, 2>(rows, first, queries, at);
-    if (at < queries.vectors) dot_rows<T, 1>(rows, first, queries, at);
   }
 }
-
-struct RowBlock {
-  std::uint64_t first, last;
-};
 
 // outputs[vector] += weight * row, row after row, for some columns. The first columns and vectors fetch.
 template <DType T, std::uint32_t kVectors, std::uint32_t kRegisters>
@@ -97,7 +143,7 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
     const std::uint8_t place = rows.place[row];
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const F32s weight = F32s{} + weights.weights[vector + v][place];
+      const F32s weight = F32s{} + weights.weights[(vector + v) * kStepKeys + place];
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) sum[i][v] = multiply_add(value[i], weight, sum[i][v]);
     }
@@ -122,14 +168,11 @@ ROTA_LANES void add_rows(const DenseRows& rows, RowBlock block, const DenseWeigh
   for (; d < rows.dim; d += kLanes) add_columns<T, kVectors, 1>(rows, block, weights, vector, d);
 }
 
-// By blocks of rows that the first cache holds while all columns and vectors are computed.
 template <DType T>
 ROTA_LANES void add_all_rows(const DenseRows& rows, const DenseWeights& weights) noexcept {
-  constexpr std::uint64_t kBlockBytes = 8192;
-  const std::uint64_t fitting = kBlockBytes / (rows.dim * info(T).bytes);
-  const std::uint64_t block_rows = fitting < 4 ? 4 : fitting;
+  const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
   for (RowBlock block{0, 0}; block.first < rows.count; block.first = block.last) {
-    block.last = rows.count - block.first < block_rows ? rows.count : block.first + block_rows;
+    block.last = rows.count - block.first < together ? rows.count : block.first + together;
     std::uint32_t at = 0;
     for (; at + 4 <= weights.vectors; at += 4) add_rows<T, 4>(rows, block, weights, at);
     if (at + 2 <= weights.vectors) add_rows<T, 2>(rows, block, weights, at), at += 2;
@@ -138,6 +181,7 @@ ROTA_LANES void add_all_rows(const DenseRows& rows, const DenseWeights& weights)
 }
 
 inline constexpr DenseLanes kDenseLanes{
+    pack_queries,
     {dot_all_rows<DType::f32>, dot_all_rows<DType::f16>, dot_all_rows<DType::bf16>},
     {add_all_rows<DType::f32>, add_all_rows<DType::f16>, add_all_rows<DType::bf16>}};
 
