@@ -17,18 +17,21 @@ namespace rota::ops {
 // when it is needed: keys of 16 tokens before, in all tiles by turns; values of a tile before.
 inline constexpr std::uint32_t kStepTiles = kStepKeys / kTileTokens;
 
+// Addresses, since what is fetched need not be there.
+using TilePlaces = std::array<std::uintptr_t, kStepTiles>;
+
 // A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`.
 struct Tile {
   const std::byte* low;
   const std::byte* high;
   const std::byte* scales;
-  std::array<const std::byte*, kStepTiles> ahead;  // what values' columns i, i + 4, ... fetch, line after line
+  TilePlaces ahead;  // what values' columns i, i + 4, ... fetch, line after line
 };
 
 struct Tiles {
   std::array<Tile, kStepTiles> at;
   std::uint64_t count;
-  std::array<const std::byte*, kStepTiles> after;  // what is needed then: keys' tiles fetch it at their end
+  TilePlaces after;  // what is needed then: keys' tiles fetch it at their end
   std::uint64_t dim;
   const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
   float unit;                 // of scales

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
+std::uintptr_t address_of(const std::byte* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
+
 // Keys of a step in the order in which dense rows are read: the first of each quarter, the second, and so on.
 constexpr auto kPlaces = [] {
   std::array<std::uint8_t, kStepKeys> places{};
@@ -145,19 +147,19 @@ void SideRows::find_rows_ahead(const Place& place, const KeyRange& keys, const s
   }
 }
 
-SideRows::TilePlaces SideRows::tiles_of(const Place& place, const KeyRange& keys) const noexcept {
+TilePlaces SideRows::tiles_of(const Place& place, const KeyRange& keys) const noexcept {
   TilePlaces places{};
   const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
   for (std::uint64_t i = 0; i < kStepTiles; ++i) {
     const std::uint64_t key = std::clamp(step + i * kTileTokens, keys.begin, keys.end - 1);
-    places[i] = page_of(place, key) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
+    places[i] = address_of(page_of(place, key)) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
   }
   return places;
 }
 
-SideRows::TilePlaces SideRows::parts_of(const Place& place, std::uint64_t key,
-                                        std::uint64_t part_bytes) const noexcept {
-  const std::byte* const tile = page_of(place, key) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
+TilePlaces SideRows::parts_of(const Place& place, std::uint64_t key, std::uint64_t part_bytes) const noexcept {
+  const std::uintptr_t tile =
+      address_of(page_of(place, key)) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
   return {tile, tile + part_bytes, tile + 2 * part_bytes, tile + 3 * part_bytes};
 }
 
@@ -173,7 +175,7 @@ Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& after) const noexc
   }
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     for (std::uint64_t i = 0; i < kStepTiles; ++i) {
-      tiles.at[nth].ahead[i] = nth + 1 < tiles.count ? tiles.at[nth + 1].low + ahead_at_[i] : after[i];
+      tiles.at[nth].ahead[i] = nth + 1 < tiles.count ? address_of(tiles.at[nth + 1].low) + ahead_at_[i] : after[i];
     }
   }
   return tiles;

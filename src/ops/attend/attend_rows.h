@@ -62,7 +62,6 @@ class SideRows {
   void find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
 
   // Where the tiles of a step are, the last one again where there are fewer.
-  using TilePlaces = std::array<const std::byte*, kStepTiles>;
   TilePlaces tiles_of(const Place& place, const KeyRange& keys) const noexcept;
   // Sealed tiles of a step, and what is fetched at their end. Levels of keys are 128 larger than they are.
   Tiles tiles(const KeyRange& keys, const TilePlaces& after) const noexcept;

@@ -108,8 +108,12 @@ struct Decoder {
   }
 };
 
+ROTA_LANES_INLINE std::uintptr_t address_of(const std::byte* at) noexcept {
+  return reinterpret_cast<std::uintptr_t>(at);
+}
+
 template <std::uint32_t kLines>
-ROTA_LANES_INLINE void fetch_lines(const std::byte* ahead) noexcept {
+ROTA_LANES_INLINE void fetch_lines(std::uintptr_t ahead) noexcept {
 #pragma GCC unroll 5
   for (std::uint32_t i = 0; i < kLines; ++i) fetch(ahead + i * kLineBytes);
 }
@@ -201,8 +205,8 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
     const std::byte* quads = queries.bytes + vector * tiles.dim;
     const std::byte* low[kRegisters];
     const std::byte* high[kRegisters];
-    const std::byte* ahead[kRegisters];
-    const std::byte* high_ahead[kRegisters];
+    std::uintptr_t ahead[kRegisters];
+    std::uintptr_t high_ahead[kRegisters];
 #pragma GCC unroll 4
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       const auto [nth, token] = order[(first + i) / kParts];
@@ -211,8 +215,8 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
       low[i] = tiles.at[nth].low + token / 16 * low_bytes + within;
       high[i] = tiles.at[nth].high + token / 16 * high_bytes + within;
       const bool last = token + 16U == kTileTokens;
-      ahead[i] = last ? tiles.after[nth] : low[i] + low_bytes;
-      high_ahead[i] = last ? tiles.after[nth] + low_bytes : high[i] + high_bytes;
+      ahead[i] = last ? tiles.after[nth] : address_of(low[i]) + low_bytes;
+      high_ahead[i] = last ? tiles.after[nth] + low_bytes : address_of(high[i]) + high_bytes;
     }
     for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
       Group<kBits> group[kRegisters];
@@ -262,7 +266,7 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
   I32s sum[kRegisters][kVectors] = {};
   const std::byte* low = tile.low + first * kRegisterBytes;
   const std::byte* high = tile.high + first * kRegisterBytes;
-  const std::byte* ahead[kRegisters];
+  std::uintptr_t ahead[kRegisters];
 #pragma GCC unroll 8
   for (std::uint32_t i = 0; i < kRegisters; ++i) {
     const std::uint64_t column = (first + i) / kParts;
