@@ -45,8 +45,8 @@ struct TileTokens {
 // In which order keys are computed, by the number of tiles: the same tokens of each tile, and then the next ones.
 inline constexpr auto kKeyOrders = [] {
   std::array<std::array<TileTokens, kStepKeys / 16>, kStepTiles + 1> orders{};
-  for (std::uint8_t tiles = 1; tiles <= kStepTiles; ++tiles) {
-    for (std::uint8_t i = 0; i < tiles * kTileTokens / 16; ++i) {
+  for (std::uint32_t tiles = 1; tiles <= kStepTiles; ++tiles) {
+    for (std::uint32_t i = 0; i < tiles * kTileTokens / 16; ++i) {
       orders[tiles][i] = {static_cast<std::uint8_t>(i % tiles), static_cast<std::uint8_t>(i / tiles * 16)};
     }
   }

@@ -208,15 +208,16 @@ class PartKernel {
     const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const VectorBlock block = block_of(i * terms, k_work_.vectors);
-      std::byte* const quads = query_bytes_ + std::size_t{block.first} * k_.dim() + 4 * (i * terms - block.first);
+      std::byte* const quads =
+          query_bytes_ + std::size_t{block.first} * k_.dim() + std::size_t{4} * (i * terms - block.first);
       const float largest = lanes_.largest_magnitude(rotated_[i], k_.dim());
       const bool finite = std::isfinite(largest);
       query_factor_[i] = finite ? largest / most * unit_[i] : std::numeric_limits<float>::quiet_NaN();
       const float factor = largest > 0 && finite ? most / largest : 0.0F;
       const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
                                                   terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
-      starts_[i * terms] = -128 * sums.high;
-      if (terms == 2) starts_[i * terms + 1] = -128 * sums.low;
+      starts_[std::size_t{i} * terms] = -128 * sums.high;
+      if (terms == 2) starts_[std::size_t{i} * terms + 1] = -128 * sums.low;
     }
   }
 
@@ -298,8 +299,9 @@ class PartKernel {
       const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
       alignas(16) float worth[kStepTiles] = {};
       if (seen_[i].in(keys_).empty()) {
-        for (std::uint64_t nth = 0; nth < kStepTiles; ++nth)
-          std::memset(bytes + nth * tile_stride, 0, terms * kTileTokens);
+        for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
+          std::memset(bytes + nth * tile_stride, 0, std::size_t{terms} * kTileTokens);
+        }
       } else {
         const float top = raise_top(i);
         partial_[i][1] += lanes_.tile.weigh[terms - 1](

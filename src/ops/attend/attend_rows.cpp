@@ -152,14 +152,13 @@ TilePlaces SideRows::tiles_of(const Place& place, const KeyRange& keys) const no
   const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
   for (std::uint64_t i = 0; i < kStepTiles; ++i) {
     const std::uint64_t key = std::clamp(step + i * kTileTokens, keys.begin, keys.end - 1);
-    places[i] = address_of(page_of(place, key)) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
+    places[i] = address_of(page_of(place, key)) + tile_at(key);
   }
   return places;
 }
 
 TilePlaces SideRows::parts_of(const Place& place, std::uint64_t key, std::uint64_t part_bytes) const noexcept {
-  const std::uintptr_t tile =
-      address_of(page_of(place, key)) + tiles_at_ + sealed_slot(key) / kTileTokens * tile_bytes_;
+  const std::uintptr_t tile = address_of(page_of(place, key)) + tile_at(key);
   return {tile, tile + part_bytes, tile + 2 * part_bytes, tile + 3 * part_bytes};
 }
 
@@ -169,7 +168,7 @@ Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& after) const noexc
     const std::uint32_t slot = sealed_slot(key);
     const std::byte* const page = page_of(place_, key);
     Tile& tile = tiles.at[tiles.count++];
-    tile.low = page + tiles_at_ + slot / kTileTokens * tile_bytes_;
+    tile.low = page + tile_at(key);
     tile.high = tile.low + high_at_;
     tile.scales = page + scales_at_ + 2 * std::size_t{slot};
   }
@@ -185,7 +184,8 @@ void SideRows::fetch_tables(const Place& place, const KeyRange& keys) const noex
   for (std::uint64_t key = keys.begin / kTileTokens * kTileTokens; key < keys.end; key += kTileTokens) {
     const std::byte* const page = page_of(place, key);
     const std::uint64_t scales = scales_at_ + 2 * std::size_t{sealed_slot(key)};
-    for (std::uint64_t at = sealed_slot(key) == 0 ? 0 : scales; at < scales + 2 * kTileTokens; at += kLineBytes) {
+    for (std::uint64_t at = sealed_slot(key) == 0 ? 0 : scales; at < scales + std::uint64_t{2} * kTileTokens;
+         at += kLineBytes) {
       __builtin_prefetch(page + at, 0, 2);
     }
   }

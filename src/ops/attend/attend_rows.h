@@ -92,6 +92,10 @@ class SideRows {
   std::uint32_t sealed_slot(std::uint64_t key) const noexcept {
     return static_cast<std::uint32_t>(key) & (shape_.page - 1);
   }
+  // Of the tile that has `key`, from its page's start.
+  std::uint64_t tile_at(std::uint64_t key) const noexcept {
+    return tiles_at_ + std::uint64_t{sealed_slot(key) / kTileTokens} * tile_bytes_;
+  }
   Run run_at(const Place& place, std::uint64_t key) const noexcept;
   void unpack(std::uint64_t key) noexcept;
 

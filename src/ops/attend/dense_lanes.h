@@ -83,7 +83,7 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
       query += kVectors * kLanes;
     }
     const std::uint8_t* const place = rows.place + row;
-    float* const logits = queries.logits + vector * kStepKeys;
+    float* const logits = queries.logits + std::uint64_t{vector} * kStepKeys;
 #pragma GCC unroll 4
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       const lanes::F32Quad four =

@@ -78,13 +78,13 @@ struct Decoder {
   static constexpr std::uint32_t kLines = kLowLines + (kHigh == 0 ? 0 : 1);
   static constexpr std::uint32_t kTables = kBits <= 4 ? 1 : kBits == 8 ? 0 : (1U << kBits) / 16;
 
-  lanes::Table16 tables[kTables == 0 ? 1 : kTables];
-  std::uint8_t flip;
+  lanes::Table16 tables[kTables == 0 ? 1 : kTables] = {};
+  std::uint8_t flip = 0;
 
-  ROTA_LANES_INLINE explicit Decoder(const std::uint8_t* table) noexcept : tables{}, flip(0) {
+  ROTA_LANES_INLINE explicit Decoder(const std::uint8_t* table) noexcept {
     if constexpr (kBits == 8) flip = table[0];
     if constexpr (kBits > kDecodedTwice && kBits != 8) {
-      for (std::uint32_t i = 0; i < kTables; ++i) tables[i] = lanes::load_table(table + 16 * i);
+      for (std::uint64_t i = 0; i < kTables; ++i) tables[i] = lanes::load_table(table + 16 * i);
     }
   }
 
@@ -115,7 +115,7 @@ ROTA_LANES_INLINE std::uintptr_t address_of(const std::byte* at) noexcept {
 template <std::uint32_t kLines>
 ROTA_LANES_INLINE void fetch_lines(std::uintptr_t ahead) noexcept {
 #pragma GCC unroll 5
-  for (std::uint32_t i = 0; i < kLines; ++i) fetch(ahead + i * kLineBytes);
+  for (std::uint64_t i = 0; i < kLines; ++i) fetch(ahead + i * kLineBytes);
 }
 
 // A register of a group's lines.
@@ -235,7 +235,8 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
         }
 #pragma GCC unroll 8
         for (std::uint32_t v = 0; v < kVectors; ++v) {
-          const lanes::Signed right = lanes::as_signed(lanes::four_bytes(quads + 4 * (cell * kVectors + v)));
+          const lanes::Signed right =
+              lanes::as_signed(lanes::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
 #pragma GCC unroll 4
           for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
         }
@@ -249,9 +250,9 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
       }
       const auto [nth, first_token] = order[(first + i) / kParts];
       const std::uint64_t token = first_token + (first + i) % kParts * kLanes;
-      write_logits<terms_of(kBits)>(sum[0][i], queries, vector,
-                                    lanes::load_bits<U16s>(tiles.at[nth].scales + 2 * token), tiles.unit,
-                                    queries.means + nth * queries.queries, nth * kTileTokens + token);
+      write_logits<terms_of(kBits)>(
+          sum[0][i], queries, vector, lanes::load_bits<U16s>(tiles.at[nth].scales + 2 * token), tiles.unit,
+          queries.means + std::uint64_t{nth} * queries.queries, std::uint64_t{nth} * kTileTokens + token);
     }
   }
 }
@@ -290,7 +291,8 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
       }
 #pragma GCC unroll 8
       for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const lanes::Unsigned left = lanes::as_unsigned(lanes::four_bytes(bytes + v * kTileTokens + 4 * cell));
+        const lanes::Unsigned left =
+            lanes::as_unsigned(lanes::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
 #pragma GCC unroll 8
         for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[i][v], left, right[i]);
       }
