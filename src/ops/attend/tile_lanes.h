@@ -315,13 +315,17 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
 
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
-  constexpr std::uint32_t kRegisters = least(4, kSums / kVectors == 0 ? 1 : kSums / kVectors);
+  constexpr std::uint32_t kRegisters = least(8, kSums / kVectors);
+  constexpr std::uint32_t kFewer = kRegisters < 4 ? 1 : kRegisters / 2;
   const Decoder<kBits> decoder(tiles.table);
   const std::uint64_t registers = tiles.dim / 16 * kParts;
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     std::uint64_t first = 0;
     for (; first + kRegisters <= registers; first += kRegisters) {
       add_columns<kBits, kVectors, kRegisters>(tiles, nth, decoder, weights, vector, first);
+    }
+    for (; first + kFewer <= registers; first += kFewer) {
+      add_columns<kBits, kVectors, kFewer>(tiles, nth, decoder, weights, vector, first);
     }
     for (; first < registers; ++first) add_columns<kBits, kVectors, 1>(tiles, nth, decoder, weights, vector, first);
   }
