@@ -68,6 +68,18 @@ ROTA_LANES_INLINE Halves signed_halves(U8s bytes) noexcept {
 
 namespace rota::core::ROTA_ISA {
 
+// Adds to each sum four products of bytes. Sets that have an instruction for it say how themselves.
+#if !defined(ROTA_ISA_VNNI) && !defined(ROTA_ISA_DOTPROD)
+using Unsigned = Halves;
+using Signed = Halves;
+ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
+ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
+
+ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
+  sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
+}
+#endif
+
 // The nearest integers of numbers below 2^22.
 ROTA_LANES_INLINE I32s nearest(F32s numbers) noexcept {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum are the integer

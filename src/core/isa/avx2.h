@@ -28,18 +28,9 @@ ROTA_LANES_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   return same_bits<U8s>(_mm256_shuffle_epi8(table, same_bits<__m256i>(codes)));
 }
 
-using Unsigned = Halves;
-using Signed = Halves;
-ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
-ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
-
 // Not pmaddubsw, whose sums of two products saturate.
 ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   return same_bits<I32s>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
-}
-
-ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
-  sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
 }
 
 }  // namespace rota::core::ROTA_ISA

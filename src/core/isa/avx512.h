@@ -39,17 +39,8 @@ ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
 }
 #else
-using Unsigned = Halves;
-using Signed = Halves;
-ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
-ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
-
 ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   return same_bits<I32s>(_mm512_madd_epi16(same_bits<__m512i>(a), same_bits<__m512i>(b)));
-}
-
-ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
-  sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
 }
 #endif
 

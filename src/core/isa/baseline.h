@@ -31,11 +31,6 @@ ROTA_LANES_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   return found;
 }
 
-using Unsigned = Halves;
-using Signed = Halves;
-ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
-ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
-
 ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
 #if defined(__SSE2__)
   return same_bits<I32s>(_mm_madd_epi16(same_bits<__m128i>(a), same_bits<__m128i>(b)));
@@ -44,11 +39,6 @@ ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   for (std::uint64_t i = 0; i < kLanes; ++i) sum[i] = a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
   return sum;
 #endif
-}
-
-// Adds to each sum four products of bytes.
-ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
-  sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
 }
 
 }  // namespace rota::core::ROTA_ISA

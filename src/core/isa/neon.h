@@ -44,19 +44,10 @@ ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
   sum = same_bits<I32s>(vdotq_s32(vaddq_s32(same_bits<int32x4_t>(sum), b.sums), a, b.bytes));
 }
 #else
-using Unsigned = Halves;
-using Signed = Halves;
-ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
-ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
-
 ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   const auto left = same_bits<int16x8_t>(a), right = same_bits<int16x8_t>(b);
   const int32x4_t low = vmull_s16(vget_low_s16(left), vget_low_s16(right));
   return same_bits<I32s>(vpaddq_s32(low, vmull_high_s16(left, right)));
-}
-
-ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
-  sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
 }
 #endif
 

@@ -190,7 +190,7 @@ ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], const KeyQuerie
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
   using D = Decoder<kBits>;
-  constexpr std::uint32_t kRegisters = least(4, kSums / kVectors == 0 ? 1 : kSums / kVectors);
+  constexpr std::uint32_t kRegisters = least(4, kSums / kVectors);
   constexpr std::uint32_t kChains = kRegisters * kVectors >= 8 || D::kCells == 1 ? 1 : 2;  // to hide latency
   const D decoder(tiles.table);
   const std::uint64_t groups = tiles.dim / 4 / D::kCells;  // of 16 tokens
