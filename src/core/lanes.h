@@ -34,6 +34,9 @@ ROTA_LANES_INLINE void store_bits(const Vector& vector, void* at) noexcept {
   std::memcpy(at, &vector, sizeof(vector));
 }
 
+// The same number in all lanes. Not 0 + number, which is another one for -0, so that a compiler adds.
+ROTA_LANES_INLINE F32s all(float number) noexcept { return number - F32s{}; }
+
 template <class Vector>
 ROTA_LANES_INLINE bool is_zero(const Vector& vector) noexcept {
   std::uint64_t parts[sizeof(vector) / sizeof(std::uint64_t)];
@@ -80,11 +83,32 @@ ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
 }
 #endif
 
-// The nearest integers of numbers below 2^22.
-ROTA_LANES_INLINE I32s nearest(F32s numbers) noexcept {
-  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum are the integer
-  return same_bits<I32s>(numbers + kMagic) - same_bits<I32s>(F32s{} + kMagic);
+inline constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum with it are the nearest integer
+
+// The nearest integers of products below 2^22.
+ROTA_LANES_INLINE I32s nearest_product(F32s a, F32s b) noexcept {
+  return same_bits<I32s>(multiply_add(a, b, all(kMagic))) - same_bits<I32s>(all(kMagic));
 }
+
+#if ROTA_ISA_LANES != 16
+// Of numbers up to 255.
+ROTA_LANES_INLINE void store_as_bytes(const U32s (&numbers)[4], void* at) noexcept {
+  for (std::uint64_t i = 0; i < 4; ++i) store_bits(low_bytes(numbers[i]), static_cast<std::byte*>(at) + i * kLanes);
+}
+
+// Numbers up to 0 less the integer below them.
+ROTA_LANES_INLINE F32s above_floor(F32s numbers) noexcept {
+  numbers = numbers < -125.0F ? F32s{} : numbers;
+  return numbers - ((numbers - 0.5F + kMagic) - kMagic);
+}
+
+// Times 2 to the integer below the exponents, which are up to 0; below -125, 0.
+ROTA_LANES_INLINE F32s times_power_of_floor(F32s factors, F32s exponents) noexcept {
+  const I32s floors = same_bits<I32s>(exponents - 0.5F + kMagic) << 23;  // in the bits of an exponent
+  const F32s powers = same_bits<F32s>(same_bits<I32s>(factors) + floors);
+  return exponents < -125.0F ? F32s{} : powers;
+}
+#endif
 
 // One number of all lanes, always in the same order.
 struct Sum {

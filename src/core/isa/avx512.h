@@ -20,6 +20,22 @@ ROTA_LANES_INLINE Bytes low_bytes(U32s numbers) noexcept {
   return same_bits<Bytes>(_mm512_maskz_cvtepi32_epi8(0xffff, same_bits<__m512i>(numbers)));
 }
 
+ROTA_LANES_INLINE void store_as_bytes(const U32s (&numbers)[4], void* at) noexcept {
+  const __m512i pairs = _mm512_packus_epi32(same_bits<__m512i>(numbers[0]), same_bits<__m512i>(numbers[1]));
+  const __m512i more_pairs = _mm512_packus_epi32(same_bits<__m512i>(numbers[2]), same_bits<__m512i>(numbers[3]));
+  const __m512i quads_apart = _mm512_packus_epi16(pairs, more_pairs);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  store_bits(_mm512_maskz_permutexvar_epi32(0xffff, order, quads_apart), at);
+}
+
+ROTA_LANES_INLINE F32s above_floor(F32s numbers) noexcept {
+  return same_bits<F32s>(_mm512_maskz_reduce_ps(0xffff, same_bits<__m512>(numbers), _MM_FROUND_TO_NEG_INF | 8));
+}
+
+ROTA_LANES_INLINE F32s times_power_of_floor(F32s factors, F32s exponents) noexcept {
+  return same_bits<F32s>(_mm512_maskz_scalef_ps(0xffff, same_bits<__m512>(factors), same_bits<__m512>(exponents)));
+}
+
 using Table16 = __m512i;
 ROTA_LANES_INLINE Table16 load_table(const std::uint8_t* table) noexcept {
   return _mm512_maskz_broadcast_i32x4(0xffff, _mm_load_si128(reinterpret_cast<const __m128i*>(table)));

@@ -13,45 +13,24 @@
 
 namespace rota::ops {
 
-// Keys or values of a step are tiles. A line is fetched for each that is read, so early that it is in the first cache
-// when it is needed: keys of 16 tokens before, in all tiles by turns; values of a tile before.
+// Keys or values of a step are tiles.
 inline constexpr std::uint32_t kStepTiles = kStepKeys / kTileTokens;
 
-// Addresses, since what is fetched need not be there.
-using TilePlaces = std::array<std::uintptr_t, kStepTiles>;
-
-// A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`.
+// A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`. Each line that is
+// read fetches one that the next step needs, `ahead` bytes on.
 struct Tile {
   const std::byte* low;
   const std::byte* high;
   const std::byte* scales;
-  TilePlaces ahead;  // what values' columns i, i + 4, ... fetch, line after line
+  std::uintptr_t ahead;
 };
 
 struct Tiles {
   std::array<Tile, kStepTiles> at;
   std::uint64_t count;
-  TilePlaces after;  // what is needed then: keys' tiles fetch it at their end
   std::uint64_t dim;
   const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
-  float unit;                 // of scales
 };
-
-// 16 tokens of a tile.
-struct TileTokens {
-  std::uint8_t tile, first;
-};
-
-// In which order keys are computed, by the number of tiles: the same tokens of each tile, and then the next ones.
-inline constexpr auto kKeyOrders = [] {
-  std::array<std::array<TileTokens, kStepKeys / 16>, kStepTiles + 1> orders{};
-  for (std::uint32_t tiles = 1; tiles <= kStepTiles; ++tiles) {
-    for (std::uint32_t i = 0; i < tiles * kTileTokens / 16; ++i) {
-      orders[tiles][i] = {static_cast<std::uint8_t>(i % tiles), static_cast<std::uint8_t>(i / tiles * 16)};
-    }
-  }
-  return orders;
-}();
 
 // Instead of bits, of tiles whose levels are bytes already: multiplied with one byte, or with two.
 inline constexpr std::uint32_t kDecoded = 0, kDecodedTwice = 1;
@@ -93,7 +72,7 @@ struct KeyQueries {
   const float* factors;        // of each query: sums times it and the tokens' factors are logits
   const float* means;          // [tile][query]: what is added where a token was sealed without the page's mean
   std::uint32_t queries;
-  float* const* logits;  // [query][token of the tiles]
+  float* logits;  // [query][kStepKeys], from the tiles' first token on
 };
 
 // Of a query's bytes.
@@ -104,15 +83,17 @@ struct QuerySums {
 // What values are weighed with, and added to.
 struct ValueWeights {
   const std::byte* bytes;  // [tile][vector][token]
-  const float* worth;      // [tile][vector]
+  const float* worth;      // [tile][what vectors of one or two terms are]
   std::uint32_t vectors;
-  float* const* outputs;  // of each vector
+  float* outputs;
+  std::uint64_t stride;  // of outputs
 };
 
 // A vector's logits in a step, the values' factors, and bytes of what weights and factors give, [tile][...][token].
 struct StepWeights {
   const float* logits;
   float top;
+  float* sums;  // a row, to which weights are added
   const float* factors;
   std::byte* bytes;
   std::byte* low_bytes;
@@ -133,8 +114,8 @@ struct TileLanes {
   void (*read_scales)(const std::byte* at, float unit, float* factors) noexcept;
   QuerySums (*quantize)(const float* query, std::uint64_t dim, float factor, std::byte* quads, std::byte* low_quads,
                         std::uint64_t stride) noexcept;
-  // By terms - 1: 2^(logit - top) in bytes, what one is worth in each tile, and their sum.
-  std::array<float (*)(const StepWeights&, float* worth) noexcept, 2> weigh;
+  // By terms - 1: 2^(logit - top) in bytes, and what one is worth in each tile.
+  std::array<void (*)(const StepWeights&, float* worth) noexcept, 2> weigh;
 };
 
 // Dense rows whose elements lie side by side. `at` goes on for kRowsAhead more, which are fetched meanwhile.
@@ -171,12 +152,15 @@ struct DenseLanes {
 // Rows of f32, a multiple of kRowStep long.
 struct AttendLanes {
   float (*dot)(const float*, const float*, std::uint64_t) noexcept;
+  void (*dot_four)(const float* const (&rows)[4], const float* row, std::uint64_t dim, float* products) noexcept;
   void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
   void (*scale)(float*, float, std::uint64_t) noexcept;
   void (*hadamard)(float*, std::uint64_t dim, std::uint64_t size) noexcept;  // of each `size` numbers
-  // Logits to 2^(logit - top), in place; returns their sum. What pads them is kNoLogit.
-  float (*exponentiate)(float*, std::uint64_t, float) noexcept;
-  float (*largest)(const float*, std::uint64_t, float) noexcept;     // NaN is none
+  float (*sum_of)(const float* row) noexcept;                                // of kRowStep numbers
+  // Logits to 2^(logit - top), in place, and added to a row of sums. What pads them is kNoLogit.
+  void (*exponentiate)(float* logits, std::uint64_t count, float top, float* sums) noexcept;
+  // Tops of four rows, raised to their largest. NaN is none.
+  void (*largest_of_four)(const float* const (&rows)[4], std::uint64_t count, float (&tops)[4]) noexcept;
   float (*largest_magnitude)(const float*, std::uint64_t) noexcept;  // NaN if there is one
   DenseLanes dense;
   TileLanes tile;

@@ -12,9 +12,10 @@ using lanes::kLanes;
 using lanes::multiply_add;
 using lanes::U32s;
 
-ROTA_LANES_INLINE void fetch(const void* at) noexcept { __builtin_prefetch(at, 0, 3); }
-ROTA_LANES_INLINE void fetch(std::uintptr_t at) noexcept {
-  fetch(reinterpret_cast<const void*>(at));  // NOLINT(performance-no-int-to-ptr): no one reads it
+// Into the second cache. An address, since what is fetched need not be there.
+ROTA_LANES_INLINE void fetch(const std::byte* at, std::uintptr_t ahead = 0) noexcept {
+  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(at) + ahead;
+  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
 }
 
 ROTA_LANES float dot(const float* a, const float* b, std::uint64_t dim) noexcept {
@@ -25,8 +26,18 @@ ROTA_LANES float dot(const float* a, const float* b, std::uint64_t dim) noexcept
   return lanes::fold<lanes::Sum>(sum);
 }
 
+ROTA_LANES void dot_four(const float* const (&rows)[4], const float* row, std::uint64_t dim, float* products) noexcept {
+  F32s sum[4] = {};
+  for (std::uint64_t i = 0; i < dim; i += kLanes) {
+    const auto numbers = lanes::load_bits<F32s>(row + i);
+#pragma GCC unroll 4
+    for (std::uint64_t j = 0; j < 4; ++j) sum[j] = multiply_add(lanes::load_bits<F32s>(rows[j] + i), numbers, sum[j]);
+  }
+  lanes::store_bits(lanes::fold_four<lanes::Sum>(sum[0], sum[1], sum[2], sum[3]), products);
+}
+
 ROTA_LANES void add_scaled(float* sum, const float* row, float factor, std::uint64_t dim) noexcept {
-  const F32s factors = F32s{} + factor;
+  const F32s factors = lanes::all(factor);
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
     lanes::store_bits(multiply_add(lanes::load_bits<F32s>(row + i), factors, lanes::load_bits<F32s>(sum + i)), sum + i);
   }
@@ -40,42 +51,42 @@ ROTA_LANES void hadamard(float* values, std::uint64_t dim, std::uint64_t size) n
   lanes::hadamard(reinterpret_cast<F32s*>(values), dim, size);
 }
 
-// Of numbers up to 0; below -125, 0.
+// Of numbers up to 0. The polynomial errs by 2e-7 of what it is.
 ROTA_LANES_INLINE F32s exp2_of(F32s x) noexcept {
-  x = x < -125.0F ? F32s{} - 127.0F : x;  // whose power has the exponent, and so the bits, of 0
-  const F32s shifted = x + 12582912.0F;   // 1.5 * 2^23: its last bits are the nearest integer
-  const F32s rest = x - (shifted - 12582912.0F);
-  F32s power = multiply_add(F32s{} + 1.5403530e-4F, rest, F32s{} + 1.3333558e-3F);
-  power = multiply_add(power, rest, F32s{} + 9.6181291e-3F);
-  power = multiply_add(power, rest, F32s{} + 5.5504109e-2F);
-  power = multiply_add(power, rest, F32s{} + 2.4022651e-1F);
-  power = multiply_add(power, rest, F32s{} + kLogOf2);
-  power = multiply_add(power, rest, F32s{} + 1.0F);
-  const auto exponent = lanes::same_bits<I32s>(shifted) << 23;
-  return lanes::same_bits<F32s>(lanes::same_bits<I32s>(power) + exponent);
+  const F32s rest = lanes::above_floor(x);
+  F32s power = multiply_add(lanes::all(1.8775767e-3F), rest, lanes::all(8.9893397e-3F));
+  power = multiply_add(power, rest, lanes::all(5.5826318e-2F));
+  power = multiply_add(power, rest, lanes::all(2.4015361e-1F));
+  power = multiply_add(power, rest, lanes::all(6.9315308e-1F));
+  power = multiply_add(power, rest, lanes::all(9.9999994e-1F));
+  return lanes::times_power_of_floor(power, x);
 }
 
-ROTA_LANES float exponentiate(float* logits, std::uint64_t count, float top) noexcept {
-  F32s sum = {};
+ROTA_LANES void exponentiate(float* logits, std::uint64_t count, float top, float* sums) noexcept {
+  F32s sum = lanes::load_bits<F32s>(sums);
   for (std::uint64_t i = 0; i < count; i += kLanes) {
     const F32s power = exp2_of(lanes::load_bits<F32s>(logits + i) - top);
     lanes::store_bits(power, logits + i);
     sum += power;
   }
-  return lanes::fold<lanes::Sum>(sum);
+  lanes::store_bits(sum, sums);
 }
 
-// Four at a time, so that none waits for another.
-ROTA_LANES float largest(const float* logits, std::uint64_t count, float top) noexcept {
-  F32s most[4] = {F32s{} + top, F32s{} + top, F32s{} + top, F32s{} + top};
-  for (std::uint64_t i = 0; i < count; i += 4 * kLanes) {
+ROTA_LANES void largest_of_four(const float* const (&rows)[4], std::uint64_t count, float (&tops)[4]) noexcept {
+  F32s most[4] = {lanes::all(tops[0]), lanes::all(tops[1]), lanes::all(tops[2]), lanes::all(tops[3])};
+  for (std::uint64_t i = 0; i < count; i += kLanes) {
 #pragma GCC unroll 4
     for (std::uint64_t j = 0; j < 4; ++j) {
-      most[j] = lanes::Largest::of(lanes::load_bits<F32s>(logits + i + j * kLanes), most[j]);
+      most[j] = lanes::Largest::of(lanes::load_bits<F32s>(rows[j] + i), most[j]);
     }
   }
-  return lanes::fold<lanes::Largest>(
-      lanes::Largest::of(lanes::Largest::of(most[0], most[1]), lanes::Largest::of(most[2], most[3])));
+  lanes::store_bits(lanes::fold_four<lanes::Largest>(most[0], most[1], most[2], most[3]), tops);
+}
+
+ROTA_LANES float sum_of(const float* row) noexcept {
+  F32s sum = lanes::load_bits<F32s>(row);
+  for (std::uint64_t i = kLanes; i < kRowStep; i += kLanes) sum += lanes::load_bits<F32s>(row + i);
+  return lanes::fold<lanes::Sum>(sum);
 }
 
 ROTA_LANES float largest_magnitude(const float* numbers, std::uint64_t count) noexcept {
@@ -96,7 +107,8 @@ ROTA_LANES float largest_magnitude(const float* numbers, std::uint64_t count) no
 
 namespace rota::ops::ROTA_ISA {
 
-inline constexpr AttendLanes kAttendLanes{dot,     add_scaled,        scale,       hadamard,  exponentiate,
-                                          largest, largest_magnitude, kDenseLanes, kTileLanes};
+inline constexpr AttendLanes kAttendLanes{
+    dot,          dot_four,        add_scaled,        scale,       hadamard,  sum_of,
+    exponentiate, largest_of_four, largest_magnitude, kDenseLanes, kTileLanes};
 
 }  // namespace rota::ops::ROTA_ISA

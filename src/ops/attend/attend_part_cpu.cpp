@@ -45,10 +45,10 @@ class PartKernel {
     const std::uint64_t first_partial = entry.words[kEntryPartial] + place_.head * vectors_;
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       prepare(i, entry.chunk[kChunkVector] + i);
-      partial_[i] = partials_ + (first_partial + i) * partial_floats(v_.dim());
-      std::fill(partial_[i], partial_[i] + partial_floats(v_.dim()), 0.0F);
-      partial_[i][0] = kNoLogit;
-      output_[i] = partial_[i] + kRowStep;
+      output_[i] = outputs_ + std::size_t{i} * v_.stride();
+      std::fill_n(output_[i], v_.stride(), 0.0F);
+      top_[i] = kNoLogit;
+      std::fill_n(sums_[i], kRowStep, 0.0F);
     }
     const bool in_bytes = (p_.flags & kF32Arithmetic) == 0;
     if (k_.sealed() && in_bytes) {
@@ -58,7 +58,6 @@ class PartKernel {
     if (k_.in_rows()) lanes_.dense.pack(query_, vectors_, k_.stride(), packed_);
     if (v_.sealed() && in_bytes) {
       v_work_ = work_of(v_, lanes_.tile.add_values);
-      for (std::uint32_t i = 0; i < v_work_.vectors; ++i) outputs_[i] = output_[i / terms_of(v_.bits())];
     }
     for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
       step_ = core::round_down(at, kStepKeys);
@@ -72,13 +71,20 @@ class PartKernel {
       } else {
         find_logits();
       }
+      raise_tops();
       if (v_.sealed() && in_bytes) {
         weigh_tiles();
         add_values_of_tiles();
       } else {
-        for (std::uint32_t i = 0; i < vectors_; ++i) weigh(i);
+        weigh();
         v_.in_rows() ? add_values_of_rows() : add_values();
       }
+    }
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      float* const partial = partials_ + (first_partial + i) * partial_floats(v_.dim());
+      partial[0] = top_[i];
+      partial[1] = lanes_.sum_of(sums_[i]);
+      std::copy_n(output_[i], v_.stride(), partial + kRowStep);
     }
   }
 
@@ -202,9 +208,12 @@ class PartKernel {
     }
   }
 
-  // Rotated queries as bytes, or as two with a sign each.
+  // Rotated queries as bytes, or as two with a sign each. What vectors there are beyond them is nothing.
   void quantize_queries() noexcept {
     const std::uint32_t terms = terms_of(k_.bits());
+    if (k_work_.vectors > vectors_ * terms) std::fill_n(query_bytes_, k_work_.vectors * k_.dim(), std::byte{0});
+    std::fill(starts_ + vectors_ * terms, starts_ + k_work_.vectors, 0);
+    std::fill(query_factor_ + vectors_, query_factor_ + k_work_.queries(), 0.0F);
     const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const VectorBlock block = block_of(i * terms, k_work_.vectors);
@@ -212,7 +221,8 @@ class PartKernel {
           query_bytes_ + std::size_t{block.first} * k_.dim() + std::size_t{4} * (i * terms - block.first);
       const float largest = lanes_.largest_magnitude(rotated_[i], k_.dim());
       const bool finite = std::isfinite(largest);
-      query_factor_[i] = finite ? largest / most * unit_[i] : std::numeric_limits<float>::quiet_NaN();
+      query_factor_[i] =
+          finite ? largest / most * unit_[i] * SideRows::kLevelUnit : std::numeric_limits<float>::quiet_NaN();
       const float factor = largest > 0 && finite ? most / largest : 0.0F;
       const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
                                                   terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
@@ -223,8 +233,10 @@ class PartKernel {
 
   // How the tiles of one side are multiplied: as they are, or each decoded before.
   struct TileWork {
-    std::uint32_t bits = 0, vectors = 0;
+    std::uint32_t bits = 0, vectors = 0;  // some of which may be nothing
     bool decodes = false;
+
+    std::uint32_t queries() const noexcept { return vectors / terms_of(bits); }
   };
 
   // The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign.
@@ -234,9 +246,10 @@ class PartKernel {
     const std::uint32_t vectors = vectors_ * terms;
     const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
     const bool has_kernels = kernels[side.bits()].back() != nullptr;
-    const bool at_once = side.bits() == 8 || block_of(0, vectors).size == vectors;
-    if (has_kernels && whole_groups && at_once) return {side.bits(), vectors, false};
-    return {terms == 2 ? kDecodedTwice : kDecoded, vectors, true};
+    if (!has_kernels || !whole_groups || (vectors > 8 && side.bits() != 8)) {
+      return {terms == 2 ? kDecodedTwice : kDecoded, vectors, true};
+    }
+    return {side.bits(), vectors > 8 ? vectors : std::bit_ceil(vectors), false};
   }
 
   // Calls `call` with tiles, the first one's number, a kernel and the first vector of its block.
@@ -258,28 +271,24 @@ class PartKernel {
     one.count = 1;
     for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
       decode(tiles, tiles.at[nth], levels_);
-      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = {}};
+      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = 0};
       call_blocks(one, nth);
     }
   }
 
   void find_logits_of_tiles() noexcept {
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens);
-    const Tiles tiles =
-        k_.tiles(keys_, v_.sealed() ? v_.parts_of(place_, keys_.begin, k_.tile_bytes_each() / kStepTiles)
-                                    : k_.tiles_of(next_.place, next_.keys));
+    const Tiles tiles = k_.tiles(keys_, next_.place, next_.keys);
+    const std::uint32_t queries = k_work_.queries();
     float means[kStepTiles * kCpuVectors];
     for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
       find_mean(first_tile + nth * kTileTokens);
-      for (std::uint32_t i = 0; i < vectors_; ++i) means[nth * vectors_ + i] = mean_dot_[i] * unit_[i];
+      for (std::uint32_t i = 0; i < queries; ++i) means[nth * queries + i] = i < vectors_ ? mean_dot_[i] * unit_[i] : 0;
     }
     for_each_block(k_work_, tiles, lanes_.tile.dot_keys, lanes_.tile.decode_keys[k_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
-                     float* logits[kCpuVectors];
-                     for (std::uint32_t i = 0; i < vectors_; ++i) {
-                       logits[i] = logits_[i] + (first_tile - step_) + nth * kTileTokens;
-                     }
-                     dot(some, {query_bytes_, starts_, query_factor_, means + nth * vectors_, vectors_, logits}, first);
+                     float* const logits = logits_[0] + (first_tile - step_) + nth * kTileTokens;
+                     dot(some, {query_bytes_, starts_, query_factor_, means + nth * queries, queries, logits}, first);
                    });
     finish_logits();
   }
@@ -287,31 +296,25 @@ class PartKernel {
   // Logits become weights times the values' factors, in bytes.
   void weigh_tiles() noexcept {
     const std::uint32_t terms = terms_of(v_.bits());
-    v_tiles_ = v_.tiles(keys_, (k_.sealed() ? k_ : v_).tiles_of(next_.place, next_.keys));
+    v_tiles_ = v_.tiles(keys_, next_.place, next_.keys);
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - step_;
     for (std::uint64_t nth = 0; nth < v_tiles_.count; ++nth) {
-      lanes_.tile.read_scales(v_tiles_.at[nth].scales, v_tiles_.unit, value_factors_ + first_tile + nth * kTileTokens);
+      lanes_.tile.read_scales(v_tiles_.at[nth].scales, SideRows::kLevelUnit,
+                              value_factors_ + first_tile + nth * kTileTokens);
     }
-    v_.fetch_tables(next_.place, next_.keys);
-    if (k_.sealed()) k_.fetch_tables(next_.place, next_.keys);
-    for (std::uint32_t i = 0; i < vectors_; ++i) {
+    const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
+    for (std::uint32_t i = 0; i < v_work_.queries(); ++i) {
       std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
-      const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
       alignas(16) float worth[kStepTiles] = {};
-      if (seen_[i].in(keys_).empty()) {
+      if (i < vectors_ && !seen_[i].in(keys_).empty()) {
+        lanes_.tile.weigh[terms - 1](
+            {logits_[i], top_[i], sums_[i], value_factors_, bytes, bytes + kTileTokens, tile_stride}, worth);
+      } else {
         for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
           std::memset(bytes + nth * tile_stride, 0, std::size_t{terms} * kTileTokens);
         }
-      } else {
-        const float top = raise_top(i);
-        partial_[i][1] += lanes_.tile.weigh[terms - 1](
-            {logits_[i], top, value_factors_, bytes, bytes + kTileTokens, tile_stride}, worth);
       }
-      for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
-        float* const to = worth_ + nth * v_work_.vectors + std::size_t{i} * terms;
-        to[0] = worth[nth] * (terms == 2 ? 256.0F : 1.0F);
-        if (terms == 2) to[1] = worth[nth];
-      }
+      for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) worth_[nth * v_work_.queries() + i] = worth[nth];
     }
   }
 
@@ -319,8 +322,10 @@ class PartKernel {
     const std::uint64_t first_tile = (core::round_down(keys_.begin, kTileTokens) - step_) / kTileTokens;
     for_each_block(v_work_, v_tiles_, lanes_.tile.add_values, lanes_.tile.decode_values[v_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, AddValues add, std::uint32_t first) {
-                     const std::uint64_t skipped = (first_tile + nth) * v_work_.vectors;
-                     add(some, {weight_bytes_ + skipped * kTileTokens, worth_ + skipped, v_work_.vectors, outputs_},
+                     const std::uint64_t tile = first_tile + nth;
+                     add(some,
+                         {weight_bytes_ + tile * v_work_.vectors * kTileTokens, worth_ + tile * v_work_.queries(),
+                          v_work_.vectors, outputs_, v_.stride()},
                          first);
                    });
   }
@@ -330,27 +335,40 @@ class PartKernel {
     if (k_.sealed_page(key) == mean_page_) return;
     mean_page_ = k_.sealed_page(key);
     k_.read_mean(key, mean_);
-    for (std::uint32_t i = 0; i < vectors_; ++i) mean_dot_[i] = lanes_.dot(query_[i], mean_, k_.dim());
+    for (std::uint32_t first = 0; first < vectors_; first += 4) {
+      const float* rows[4];
+      for (std::uint32_t j = 0; j < 4; ++j) rows[j] = query_[std::min(first + j, vectors_ - 1)];
+      lanes_.dot_four(rows, mean_, k_.dim(), mean_dot_ + first);
+    }
   }
 
-  // What was added before is weighed anew, by the largest logit so far, which is returned. NaN is none, but stays in
-  // the sums.
-  float raise_top(std::uint32_t i) noexcept {
-    float* const partial = partial_[i];
-    const float top = lanes_.largest(logits_[i], kStepKeys, partial[0]);
-    if (top == partial[0]) return top;
-    const float keep = std::exp2(partial[0] - top);
-    partial[0] = top;
-    partial[1] *= keep;
-    lanes_.scale(output_[i], keep, v_.stride());
-    return top;
+  // What was added before is weighed anew, by the largest logits so far. NaN is none, but stays in the sums.
+  void raise_tops() noexcept {
+    for (std::uint32_t first = 0; first < vectors_; first += 4) {
+      const float* rows[4];
+      float tops[4];
+      for (std::uint32_t j = 0; j < 4; ++j) {
+        const std::uint32_t i = std::min(first + j, vectors_ - 1);
+        rows[j] = seen_[i].in(keys_).empty() ? kNoLogitsOfStep.data() : logits_[i];
+        tops[j] = top_[i];
+      }
+      lanes_.largest_of_four(rows, kStepKeys, tops);
+      for (std::uint32_t i = first; i < std::min(first + 4, vectors_); ++i) {
+        const float top = tops[i - first];
+        if (top == top_[i]) continue;
+        const float keep = std::exp2(top_[i] - top);
+        top_[i] = top;
+        lanes_.scale(sums_[i], keep, kRowStep);
+        lanes_.scale(output_[i], keep, v_.stride());
+      }
+    }
   }
 
   // Logits of this step become weights.
-  void weigh(std::uint32_t i) noexcept {
-    if (seen_[i].in(keys_).empty()) return;
-    const float top = raise_top(i);
-    partial_[i][1] += lanes_.exponentiate(logits_[i], kStepKeys, top);
+  void weigh() noexcept {
+    for (std::uint32_t i = 0; i < vectors_; ++i) {
+      if (!seen_[i].in(keys_).empty()) lanes_.exponentiate(logits_[i], kStepKeys, top_[i], sums_[i]);
+    }
   }
 
   void add_values() noexcept {
@@ -368,6 +386,11 @@ class PartKernel {
   }
 
   static constexpr float kZeros[kMaxAttendDim] = {};
+  static constexpr auto kNoLogitsOfStep = [] {
+    std::array<float, kStepKeys> none{};
+    none.fill(kNoLogit);
+    return none;
+  }();
 
   const AttendPartParams& p_;
   const std::uint32_t* const plan_;
@@ -383,15 +406,17 @@ class PartKernel {
   std::uint64_t mean_page_ = kNever;
   const float* query_[kCpuVectors];
   const float* rotated_[kCpuVectors];
-  float* partial_[kCpuVectors];
   float* output_[kCpuVectors];
   float slope_[kCpuVectors];
   float unit_[kCpuVectors];  // products times it are logits, or go into finish()
-  float mean_dot_[kCpuVectors];
+  float mean_dot_[core::round_up(kCpuVectors, 4U)];
   std::int64_t position_[kCpuVectors];
   KeyRange seen_[kCpuVectors];
+  float top_[kCpuVectors];                         // the largest logit so far
+  alignas(64) float sums_[kCpuVectors][kRowStep];  // of weights
   alignas(64) float mean_[kMaxAttendDim] = {};
   alignas(64) float logits_[kCpuVectors][kStepKeys];
+  alignas(64) float outputs_[kCpuVectors * kMaxAttendDim];
 
   // Of dense rows.
   alignas(64) float packed_[kCpuVectors * kMaxAttendDim];
@@ -404,8 +429,7 @@ class PartKernel {
   float query_factor_[kCpuVectors];
   std::int32_t starts_[2 * kCpuVectors];
   alignas(64) float value_factors_[kStepKeys] = {};
-  float worth_[2 * kCpuVectors * kStepTiles];
-  float* outputs_[2 * kCpuVectors];  // of vectors as v_work_ has them
+  float worth_[kCpuVectors * kStepTiles];
   alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kStepKeys];
   alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim];
   alignas(64) std::byte levels_[kTileTokens * kMaxAttendDim];

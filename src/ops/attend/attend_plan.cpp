@@ -10,18 +10,19 @@ namespace {
 
 constexpr std::uint64_t kScratchBytes = std::uint64_t{128} << 20;  // of partial results, unless one chunk needs more
 
+bool is_cpu(const runtime::Target& target) { return target.limits.shared_memory_bytes == 0; }
+
 KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t position) {
   if (pages.sinks && position < side.sinks()) return KeySource::sinks;
   return position < pages.sealed_pages * side.page() ? KeySource::sealed : KeySource::dense;
 }
 
-// Entries end at multiples of it. A function of the position alone, so that rows of other texts, later tokens and other
-// rows change nothing; it grows, because every entry costs a partial result.
-std::uint64_t split_keys(std::uint64_t position) {
-  constexpr std::uint64_t kFirst = 512;
-  constexpr std::uint64_t kLast = 4096;
+// Entries end at multiples of it. On one device a function of the position alone, so that rows of other texts, later
+// tokens and other rows change nothing; it grows, because every entry costs a partial result. A CPU has few cores.
+std::uint64_t split_keys(const runtime::Target& target, std::uint64_t position) {
   constexpr std::uint64_t kSplitsPerOctave = 16;
-  return std::clamp(std::bit_floor(position) / kSplitsPerOctave, kFirst, kLast);
+  const std::uint64_t first = is_cpu(target) ? 2048 : 512;
+  return std::clamp(std::bit_floor(position) / kSplitsPerOctave, first, std::uint64_t{4096});
 }
 
 // Where a range that begins at `position` must end for the sake of one side.
@@ -59,7 +60,7 @@ KeyRange seen(const Attend& call, const AttendText& text, const KeyRange& all, s
 }  // namespace
 
 std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept {
-  if (target.limits.shared_memory_bytes == 0) return kCpuVectors;
+  if (is_cpu(target)) return kCpuVectors;
   // More shared memory than this leaves a GPU too few workgroups at a time to hide its memory's latency, and a lane
   // with more columns of values has registers for fewer vectors.
   const std::uint64_t room = std::min<std::uint64_t>(target.limits.shared_memory_bytes, 32U << 10);
@@ -93,7 +94,7 @@ std::vector<AttendPlanner::Entry> AttendPlanner::entries_of(const AttendText& te
                                                             std::uint64_t end) const {
   std::vector<Entry> entries;
   for (std::uint64_t at = begin; at < end; at += entries.back().keys) {
-    const std::uint64_t split = split_keys(at);
+    const std::uint64_t split = split_keys(target_, at);
     const std::uint64_t stop =
         std::min({end, core::round_down(at, split) + split, next_cut(k_, text.k, at), next_cut(v_, text.v, at)});
     entries.push_back({at, stop - at, source_of(k_, text.k, at), source_of(v_, text.v, at)});

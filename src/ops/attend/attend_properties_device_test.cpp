@@ -94,8 +94,9 @@ TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
     ring.window = window;
     RC_ASSERT(run(ring, asked) == run(whole, asked));
 
-    // The same keys after many others that the ring has lost. Keys are added up in ranges that end at multiples of 512.
-    const std::uint64_t lost = 512 * drawn(1, 15);
+    // The same keys after many others that the ring has lost. Keys are added up in ranges that end at multiples of 512,
+    // or of 2,048 on a CPU.
+    const std::uint64_t lost = 2048 * drawn(1, 3);
     const auto later = [&](const Numbers& numbers) {
       Numbers shifted{numbers.heads, numbers.dim, std::vector<float>(lost * numbers.heads * numbers.dim)};
       shifted.values.insert(shifted.values.end(), numbers.values.begin(), numbers.values.end());

@@ -6,6 +6,7 @@
 
 #include "codec/turbo/pack.h"
 #include "codec/turbo/turbo.h"
+#include "core/extent.h"
 
 namespace rota::ops {
 namespace {
@@ -46,11 +47,6 @@ SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Sh
   const int more = shape.side == kKeys ? 128 : 0;
   for (std::size_t i = 0; i < std::size(table_); ++i) {
     table_[i] = static_cast<std::uint8_t>(levels[i % levels.size()] + more);
-  }
-  const std::uint32_t columns = shape.side == kKeys ? kStepTiles : shape.dim / 16;
-  for (std::uint32_t i = 1; i < kStepTiles; ++i) {
-    const std::uint32_t columns_before = (columns + kStepTiles - i) / kStepTiles;  // i - 1, i + 3, ...
-    ahead_at_[i] = ahead_at_[i - 1] + columns_before * (tile_bytes_ / columns);
   }
   if (layout_.bits == 8) table_[0] = static_cast<std::uint8_t>(more ^ 128);  // codes are 128 more than their levels
 }
@@ -147,48 +143,27 @@ void SideRows::find_rows_ahead(const Place& place, const KeyRange& keys, const s
   }
 }
 
-TilePlaces SideRows::tiles_of(const Place& place, const KeyRange& keys) const noexcept {
-  TilePlaces places{};
-  const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
-  for (std::uint64_t i = 0; i < kStepTiles; ++i) {
-    const std::uint64_t key = std::clamp(step + i * kTileTokens, keys.begin, keys.end - 1);
-    places[i] = address_of(page_of(place, key)) + tile_at(key);
-  }
-  return places;
-}
-
-TilePlaces SideRows::parts_of(const Place& place, std::uint64_t key, std::uint64_t part_bytes) const noexcept {
-  const std::uintptr_t tile = address_of(page_of(place, key)) + tile_at(key);
-  return {tile, tile + part_bytes, tile + 2 * part_bytes, tile + 3 * part_bytes};
-}
-
-Tiles SideRows::tiles(const KeyRange& keys, const TilePlaces& after) const noexcept {
-  Tiles tiles{.at = {}, .count = 0, .after = after, .dim = shape_.dim, .table = table_, .unit = kLevelUnit};
-  for (std::uint64_t key = keys.begin / kTileTokens * kTileTokens; key < keys.end; key += kTileTokens) {
-    const std::uint32_t slot = sealed_slot(key);
+// Scales and means are fetched at once: they are needed before codes are, and there are few.
+Tiles SideRows::tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys) const noexcept {
+  Tiles tiles{.at = {}, .count = 0, .dim = shape_.dim, .table = table_};
+  const std::uint64_t next_step = core::round_down(next_keys.begin, kStepKeys);
+  for (std::uint64_t key = core::round_down(keys.begin, kTileTokens); key < keys.end; key += kTileTokens) {
+    const std::uint64_t next_key = std::clamp(next_step + key % kStepKeys, next_keys.begin, next_keys.end - 1);
     const std::byte* const page = page_of(place_, key);
-    Tile& tile = tiles.at[tiles.count++];
-    tile.low = page + tile_at(key);
-    tile.high = tile.low + high_at_;
-    tile.scales = page + scales_at_ + 2 * std::size_t{slot};
-  }
-  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
-    for (std::uint64_t i = 0; i < kStepTiles; ++i) {
-      tiles.at[nth].ahead[i] = nth + 1 < tiles.count ? address_of(tiles.at[nth + 1].low) + ahead_at_[i] : after[i];
+    const std::byte* const next_page = page_of(next_place, next_key);
+    const std::byte* const low = page + tile_at(key);
+    const std::byte* const next_low = next_page + tile_at(next_key);
+    tiles.at[tiles.count++] = {.low = low,
+                               .high = low + high_at_,
+                               .scales = page + scales_at_ + 2 * std::size_t{sealed_slot(key)},
+                               .ahead = address_of(next_low) - address_of(low)};
+    const std::uint64_t next_slot = core::round_down(sealed_slot(next_key), kTileTokens);
+    const std::uint64_t next_scales = scales_at_ + 2 * next_slot;
+    for (std::uint64_t at = next_slot == 0 ? 0 : next_scales; at < next_scales + 2 * kTileTokens; at += kLineBytes) {
+      __builtin_prefetch(next_page + at, 0, 2);
     }
   }
   return tiles;
-}
-
-void SideRows::fetch_tables(const Place& place, const KeyRange& keys) const noexcept {
-  for (std::uint64_t key = keys.begin / kTileTokens * kTileTokens; key < keys.end; key += kTileTokens) {
-    const std::byte* const page = page_of(place, key);
-    const std::uint64_t scales = scales_at_ + 2 * std::size_t{sealed_slot(key)};
-    for (std::uint64_t at = sealed_slot(key) == 0 ? 0 : scales; at < scales + std::uint64_t{2} * kTileTokens;
-         at += kLineBytes) {
-      __builtin_prefetch(page + at, 0, 2);
-    }
-  }
 }
 
 void SideRows::read_mean(std::uint64_t key, float* mean) const noexcept {

@@ -36,6 +36,7 @@ class SideRows {
   };
 
   static constexpr std::uint64_t kRowsAtOnce = 16;  // that are wide
+  static constexpr float kLevelUnit = 1.0F / (1 << kScaleExponent);
 
   SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
            const AttendLanes& lanes) noexcept;
@@ -61,21 +62,13 @@ class SideRows {
   // Those that come first in another step.
   void find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
 
-  // Where the tiles of a step are, the last one again where there are fewer.
-  TilePlaces tiles_of(const Place& place, const KeyRange& keys) const noexcept;
-  // Sealed tiles of a step, and what is fetched at their end. Levels of keys are 128 larger than they are.
-  Tiles tiles(const KeyRange& keys, const TilePlaces& after) const noexcept;
-  // Parts of one tile, for another side's tiles to fetch.
-  TilePlaces parts_of(const Place& place, std::uint64_t key, std::uint64_t part_bytes) const noexcept;
-  std::uint64_t tile_bytes_each() const noexcept { return tile_bytes_; }
-  // Scales and means of a step's tiles.
-  void fetch_tables(const Place& place, const KeyRange& keys) const noexcept;
+  // Sealed tiles of a step, each with that of another step which it fetches. Levels of keys are 128 larger than they
+  // are.
+  Tiles tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys) const noexcept;
   // Of the page that has `key`; nothing where pages have none.
   void read_mean(std::uint64_t key, float* mean) const noexcept;
 
  private:
-  static constexpr float kLevelUnit = 1.0F / (1 << kScaleExponent);
-
   // Slots that follow each other in memory: the first one's row, and how many.
   struct Run {
     const std::byte* row;
@@ -109,7 +102,6 @@ class SideRows {
   // Of sealed pages: a division costs as much as several tokens do, and offsets are asked for every tile.
   const int page_shift_;
   const std::uint32_t scales_at_, tiles_at_, tile_bytes_, high_at_;
-  std::array<std::uint32_t, kStepTiles> ahead_at_{};  // where in a tile Tile::ahead points
   const codec::ConvertRow to_f32_;
   Place place_{};
   std::uint64_t tile_ = 0;

@@ -143,7 +143,7 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
     const std::uint8_t place = rows.place[row];
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const F32s weight = F32s{} + weights.weights[(vector + v) * kStepKeys + place];
+      const F32s weight = lanes::all(weights.weights[(vector + v) * kStepKeys + place]);
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) sum[i][v] = multiply_add(value[i], weight, sum[i][v]);
     }

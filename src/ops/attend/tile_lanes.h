@@ -10,9 +10,9 @@ using lanes::U8s;
 inline constexpr std::uint64_t kRegisterBytes = sizeof(U8s);
 inline constexpr std::uint64_t kParts = kLineBytes / kRegisterBytes;  // registers of a line
 
-// Pages hold no infinity and no NaN, but whoever made the page may have erred: they count as 0.
+// Pages hold no infinity and no NaN, but whoever made the page may have erred: they count as 0, or -0.
 ROTA_LANES_INLINE F32s finite_halves(U16s halves) noexcept {
-  const U16s finite = (halves & 0x7fff) < 0x7c00 ? halves : U16s{};
+  const U16s finite = (halves & 0x7fff) < 0x7c00 ? halves : halves & 0x8000;
   return lanes::f32s_from_f16(finite);
 }
 
@@ -36,7 +36,7 @@ ROTA_LANES QuerySums quantize(const float* query, std::uint64_t dim, float facto
                               std::byte* low_quads, std::uint64_t stride) noexcept {
   I32s sums = {}, low_sums = {};
   for (std::uint64_t d = 0; d < dim; d += kLanes) {
-    const I32s whole = lanes::nearest(lanes::load_bits<F32s>(query + d) * factor);
+    const I32s whole = lanes::nearest_product(lanes::load_bits<F32s>(query + d), lanes::all(factor));
     const I32s high = low_quads == nullptr ? whole : (whole + 128) >> 8;
     const I32s rest = whole - (high << 8);
     const Bytes bytes = lanes::low_bytes(lanes::same_bits<U32s>(high));
@@ -108,27 +108,24 @@ struct Decoder {
   }
 };
 
-ROTA_LANES_INLINE std::uintptr_t address_of(const std::byte* at) noexcept {
-  return reinterpret_cast<std::uintptr_t>(at);
-}
-
-template <std::uint32_t kLines>
-ROTA_LANES_INLINE void fetch_lines(std::uintptr_t ahead) noexcept {
-#pragma GCC unroll 5
-  for (std::uint64_t i = 0; i < kLines; ++i) fetch(ahead + i * kLineBytes);
-}
-
-// A register of a group's lines.
+// A register of a group's lines. What is read fetches the same of another tile, `ahead` bytes on.
 template <std::uint32_t kBits>
 struct Group {
   U8s low[Decoder<kBits>::kLowLines];
   U8s high;
 
-  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at) noexcept {
+  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at,
+                              std::uintptr_t ahead) noexcept {
     using D = Decoder<kBits>;
 #pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < D::kLowLines; ++i) low[i] = lanes::load_bits<U8s>(low_at + i * apart);
-    if constexpr (D::kHigh != 0) high = lanes::load_bits<U8s>(high_at);
+    for (std::uint32_t i = 0; i < D::kLowLines; ++i) {
+      low[i] = lanes::load_bits<U8s>(low_at + i * apart);
+      if constexpr (kBits > kDecodedTwice) fetch(low_at + i * apart, ahead);
+    }
+    if constexpr (D::kHigh != 0) {
+      high = lanes::load_bits<U8s>(high_at);
+      fetch(high_at, ahead);
+    }
   }
 };
 
@@ -147,11 +144,10 @@ ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) 
     for (std::uint64_t nth = 0; nth < inner; ++nth) {
       const std::uint64_t low_line = kKeySide ? nth * D::kLowLines : row * D::kLowLines * columns + nth;
       const std::uint64_t cell_line = kKeySide ? nth * D::kCells : row * D::kCells * columns + nth;
-      const std::uint64_t before = nth / kStepTiles * outer + row;
-      fetch_lines<D::kLines>(tile.ahead[nth % kStepTiles] + before * D::kLines * kLineBytes);
       for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
         Group<kBits> group;
-        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
+        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part,
+                   tile.ahead);
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
           lanes::store_bits(decoder.level(group.low, group.high, cell),
@@ -167,120 +163,114 @@ inline constexpr std::uint32_t kSums = kLanes == 16 ? 16 : 8;
 
 constexpr std::uint64_t least(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
 
+// What one number is that has one byte, or two, as sums of products with them.
+template <std::uint32_t kTerms>
+ROTA_LANES_INLINE F32s total_of(const I32s* terms) noexcept {
+  const F32s first = __builtin_convertvector(terms[0], F32s);
+  if constexpr (kTerms == 1) return first;
+  return multiply_add(first, lanes::all(256.0F), __builtin_convertvector(terms[1], F32s));
+}
+
 // Sums of some of a tile's tokens become logits: times the tokens' and the queries' factors, and what the page's mean
 // gives where a token was sealed without it.
 template <std::uint32_t kTerms, std::uint32_t kVectors>
-ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], const KeyQueries& queries, std::uint32_t vector,
-                                    U16s scales, float unit, const float* means, std::uint64_t token) noexcept {
-  const F32s factors = finite_halves(scales & 0x7fff) * unit;
-  const F32s with_mean = __builtin_convertvector(1 - (__builtin_convertvector(scales, I32s) >> 15 & 1), F32s);
+ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, const float* query_factors,
+                                    const float* means, float* logits) noexcept {
+  const F32s with_sign = finite_halves(scales);
+  const U32s bits = lanes::same_bits<U32s>(with_sign);
+  const F32s factors = lanes::same_bits<F32s>(bits & 0x7fffffffU);
+  const I32s without_mean = lanes::same_bits<I32s>(with_sign) >> 31;
+  const F32s with_mean = lanes::same_bits<F32s>(~without_mean & lanes::same_bits<I32s>(lanes::all(1)));
 #pragma GCC unroll 8
-  for (std::uint32_t v = 0; v < kVectors; v += kTerms) {
-    const std::uint32_t query = (vector + v) / kTerms;
-    F32s total = __builtin_convertvector(sum[v], F32s);
-    if constexpr (kTerms == 2) {
-      total = multiply_add(total, F32s{} + 256.0F, __builtin_convertvector(sum[v + 1], F32s));
-    }
-    const F32s product = total * queries.factors[query] * factors;
-    lanes::store_bits(multiply_add(with_mean, F32s{} + means[query], product), queries.logits[query] + token);
+  for (std::uint32_t q = 0; q < kVectors / kTerms; ++q) {
+    const F32s product = total_of<kTerms>(&sum[q * kTerms]) * query_factors[q] * factors;
+    lanes::store_bits(multiply_add(with_mean, lanes::all(means[q]), product), logits + q * kStepKeys);
   }
 }
 
-// Registers hold the same 16 tokens of several tiles, or parts of them.
+// Registers hold 16 tokens of a tile each, or parts of them.
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
   using D = Decoder<kBits>;
+  constexpr std::uint32_t kTerms = terms_of(kBits);
   constexpr std::uint32_t kRegisters = least(4, kSums / kVectors);
   constexpr std::uint32_t kChains = kRegisters * kVectors >= 8 || D::kCells == 1 ? 1 : 2;  // to hide latency
   const D decoder(tiles.table);
   const std::uint64_t groups = tiles.dim / 4 / D::kCells;  // of 16 tokens
-  const auto& order = kKeyOrders[tiles.count];
-  for (std::uint64_t first = 0; first < tiles.count * 4 * kParts; first += kRegisters) {
-    I32s sum[kChains][kRegisters][kVectors] = {};
+  const std::byte* const all_quads = queries.bytes + vector * tiles.dim;
+  const float* const factors = queries.factors + vector / kTerms;
+  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
+    const Tile tile = tiles.at[nth];
+    const float* const means = queries.means + nth * queries.queries + vector / kTerms;
+    float* const logits = queries.logits + vector / kTerms * kStepKeys + nth * kTileTokens;
+    for (std::uint64_t first = 0; first < kTileTokens / 16 * kParts; first += kRegisters) {
+      I32s sum[kChains][kRegisters][kVectors] = {};
 #pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      for (std::uint32_t v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
-    }
-    const std::byte* quads = queries.bytes + vector * tiles.dim;
-    const std::byte* low[kRegisters];
-    const std::byte* high[kRegisters];
-    std::uintptr_t ahead[kRegisters];
-    std::uintptr_t high_ahead[kRegisters];
-#pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      const auto [nth, token] = order[(first + i) / kParts];
-      const std::uint64_t within = (first + i) % kParts * kRegisterBytes;
-      const std::uint64_t low_bytes = groups * D::kLowLines * kLineBytes, high_bytes = groups * kLineBytes;
-      low[i] = tiles.at[nth].low + token / 16 * low_bytes + within;
-      high[i] = tiles.at[nth].high + token / 16 * high_bytes + within;
-      const bool last = token + 16U == kTileTokens;
-      ahead[i] = last ? tiles.after[nth] : address_of(low[i]) + low_bytes;
-      high_ahead[i] = last ? tiles.after[nth] + low_bytes : address_of(high[i]) + high_bytes;
-    }
-    for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
-      Group<kBits> group[kRegisters];
+        for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
+      }
+      const std::byte* low[kRegisters];
+      const std::byte* high[kRegisters];
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
-        if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLowLines>(ahead[i] + at * D::kLowLines);
-        if constexpr (D::kHigh != 0) fetch(high_ahead[i] + at);
+        const std::uint64_t before = (first + i) / kParts * groups, within = (first + i) % kParts * kRegisterBytes;
+        low[i] = tile.low + before * D::kLowLines * kLineBytes + within;
+        high[i] = tile.high + before * kLineBytes + within;
       }
-#pragma GCC unroll 8
-      for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-        lanes::Unsigned left[kRegisters];
+      const std::byte* quads = all_quads;
+      for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
+        Group<kBits> group[kRegisters];
 #pragma GCC unroll 4
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
-          left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+          group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at, tile.ahead);
         }
 #pragma GCC unroll 8
-        for (std::uint32_t v = 0; v < kVectors; ++v) {
-          const lanes::Signed right =
-              lanes::as_signed(lanes::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
+        for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
+          lanes::Unsigned left[kRegisters];
 #pragma GCC unroll 4
-          for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
+          for (std::uint32_t i = 0; i < kRegisters; ++i) {
+            left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+          }
+#pragma GCC unroll 8
+          for (std::uint32_t v = 0; v < kVectors; ++v) {
+            const lanes::Signed right =
+                lanes::as_signed(lanes::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
+#pragma GCC unroll 4
+            for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
+          }
         }
+        quads += 4 * kVectors * D::kCells;
       }
-      quads += 4 * kVectors * D::kCells;
-    }
 #pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      if constexpr (kChains == 2) {
-        for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
+      for (std::uint32_t i = 0; i < kRegisters; ++i) {
+        if constexpr (kChains == 2) {
+          for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
+        }
+        const std::uint64_t token = (first + i) * kLanes;
+        write_logits<kTerms>(sum[0][i], lanes::load_bits<U16s>(tile.scales + 2 * token), factors, means,
+                             logits + token);
       }
-      const auto [nth, first_token] = order[(first + i) / kParts];
-      const std::uint64_t token = first_token + (first + i) % kParts * kLanes;
-      write_logits<terms_of(kBits)>(
-          sum[0][i], queries, vector, lanes::load_bits<U16s>(tiles.at[nth].scales + 2 * token), tiles.unit,
-          queries.means + std::uint64_t{nth} * queries.queries, std::uint64_t{nth} * kTileTokens + token);
     }
   }
 }
 
-// outputs[vector][dim] += factor * sums over a tile's 64 tokens.
+// outputs[vector][dim] += worth * sums over a tile's 64 tokens.
 template <std::uint32_t kBits, std::uint32_t kVectors, std::uint32_t kRegisters>
 ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const Decoder<kBits>& decoder,
                                    const ValueWeights& weights, std::uint32_t vector, std::uint64_t first) noexcept {
   using D = Decoder<kBits>;
-  const Tile& tile = tiles.at[nth];
+  const Tile tile = tiles.at[nth];
   const std::uint64_t row_bytes = tiles.dim / 16 * kLineBytes;
   I32s sum[kRegisters][kVectors] = {};
   const std::byte* low = tile.low + first * kRegisterBytes;
   const std::byte* high = tile.high + first * kRegisterBytes;
-  std::uintptr_t ahead[kRegisters];
-#pragma GCC unroll 8
-  for (std::uint32_t i = 0; i < kRegisters; ++i) {
-    const std::uint64_t column = (first + i) / kParts;
-    ahead[i] =
-        tile.ahead[column % kStepTiles] + column / kStepTiles * (kTileTokens / 4 / D::kCells) * D::kLines * kLineBytes;
-  }
   const std::byte* bytes = weights.bytes + (nth * weights.vectors + vector) * kTileTokens;
   for (std::uint64_t row = 0; row < kTileTokens / 4 / D::kCells; ++row) {
     Group<kBits> group[kRegisters];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
-      if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + row * D::kLines * kLineBytes);
+      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes, tile.ahead);
     }
 #pragma GCC unroll 8
     for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
@@ -301,14 +291,18 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
     low += D::kLowLines * row_bytes;
     high += row_bytes;
   }
+  constexpr std::uint32_t kTerms = terms_of(kBits);
+  const float* const worth = weights.worth + (nth * weights.vectors + vector) / kTerms;
+  float* const outputs = weights.outputs + vector / kTerms * weights.stride + first * kLanes;
+  const std::uint64_t stride = weights.stride;
 #pragma GCC unroll 8
-  for (std::uint32_t v = 0; v < kVectors; ++v) {
-    const F32s factor = F32s{} + weights.worth[nth * weights.vectors + vector + v];
+  for (std::uint32_t q = 0; q < kVectors / kTerms; ++q) {
+    const F32s factor = lanes::all(worth[q]);
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      float* const output = weights.outputs[vector + v] + (first + i) * kLanes;
-      const F32s before = lanes::load_bits<F32s>(output);
-      lanes::store_bits(multiply_add(__builtin_convertvector(sum[i][v], F32s), factor, before), output);
+      float* const output = outputs + q * stride + i * kLanes;
+      const F32s total = total_of<kTerms>(&sum[i][q * kTerms]);
+      lanes::store_bits(multiply_add(total, factor, lanes::load_bits<F32s>(output)), output);
     }
   }
 }
@@ -332,17 +326,20 @@ ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std:
 }
 
 template <std::uint32_t kTerms>
-ROTA_LANES float weigh(const StepWeights& step, float* worth) noexcept {
+ROTA_LANES void weigh(const StepWeights& step, float* worth) noexcept {
   constexpr float kMost = kTerms == 2 ? 65535.0F : 255.0F;
-  constexpr std::uint64_t kVectors = kTileTokens / kLanes;  // of a tile
-  F32s products[kStepTiles][kVectors];
+  constexpr std::uint64_t kRegisters = kTileTokens / kLanes;  // of a tile
+  F32s products[kStepTiles][kRegisters];
   F32s largest[kStepTiles] = {};
-  F32s sum = {};
+  F32s sums[4] = {lanes::load_bits<F32s>(step.sums)};  // so that none waits for another
+  const F32s top = lanes::all(step.top);
+#pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
-    for (std::uint64_t i = 0; i < kVectors; ++i) {
+#pragma GCC unroll 4
+    for (std::uint64_t i = 0; i < kRegisters; ++i) {
       const std::uint64_t at = tile * kTileTokens + i * kLanes;
-      const F32s weight = exp2_of(lanes::load_bits<F32s>(step.logits + at) - step.top);
-      sum += weight;
+      const F32s weight = exp2_of(lanes::load_bits<F32s>(step.logits + at) - top);
+      sums[i % 4] += weight;
       products[tile][i] = weight * lanes::load_bits<F32s>(step.factors + at);
       largest[tile] = lanes::Largest::of(products[tile][i], largest[tile]);
     }
@@ -350,17 +347,23 @@ ROTA_LANES float weigh(const StepWeights& step, float* worth) noexcept {
   const lanes::F32Quad most = lanes::fold_four<lanes::Largest>(largest[0], largest[1], largest[2], largest[3]);
   const lanes::F32Quad inverse = most > 0 ? kMost / most : lanes::F32Quad{};
   lanes::store_bits(most * (1 / kMost), worth);
+#pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
-    std::byte* const bytes = step.bytes + tile * step.tile_stride;
-    std::byte* const low_bytes = step.low_bytes + tile * step.tile_stride;
-    const F32s factor = F32s{} + inverse[tile];
-    for (std::uint64_t i = 0; i < kVectors; ++i) {
-      const U32s whole = lanes::same_bits<U32s>(lanes::nearest(products[tile][i] * factor));
-      lanes::store_bits(lanes::low_bytes(kTerms == 2 ? whole >> 8 : whole), bytes + i * kLanes);
-      if constexpr (kTerms == 2) lanes::store_bits(lanes::low_bytes(whole), low_bytes + i * kLanes);
+    const F32s factor = lanes::all(inverse[tile]);
+    for (std::uint64_t first = 0; first < kRegisters; first += 4) {
+      U32s high[4], low[4];
+#pragma GCC unroll 4
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        const U32s whole = lanes::same_bits<U32s>(lanes::nearest_product(products[tile][first + i], factor));
+        low[i] = kTerms == 2 ? whole & 255U : whole;
+        high[i] = whole >> 8;
+      }
+      const std::uint64_t to = tile * step.tile_stride + first * kLanes;
+      lanes::store_as_bytes(kTerms == 2 ? high : low, step.bytes + to);
+      if constexpr (kTerms == 2) lanes::store_as_bytes(low, step.low_bytes + to);
     }
   }
-  return lanes::fold<lanes::Sum>(sum);
+  lanes::store_bits((sums[0] + sums[1]) + (sums[2] + sums[3]), step.sums);
 }
 
 template <std::uint32_t kBits, std::uint32_t kVectors>
@@ -368,12 +371,17 @@ constexpr DotKeys dot_of() {
   if constexpr (kVectors >= terms_of(kBits)) return dot_keys<kBits, kVectors>;
   return nullptr;
 }
+template <std::uint32_t kBits, std::uint32_t kVectors>
+constexpr AddValues add_of() {
+  if constexpr (kVectors >= terms_of(kBits)) return add_values<kBits, kVectors>;
+  return nullptr;
+}
 template <std::uint32_t kBits>
 inline constexpr std::array<DotKeys, kBlockSizes> kDotKeys{dot_of<kBits, 1>(), dot_of<kBits, 2>(), dot_of<kBits, 4>(),
                                                            dot_of<kBits, 8>()};
 template <std::uint32_t kBits>
-inline constexpr std::array<AddValues, kBlockSizes> kAddValues{add_values<kBits, 1>, add_values<kBits, 2>,
-                                                               add_values<kBits, 4>, add_values<kBits, 8>};
+inline constexpr std::array<AddValues, kBlockSizes> kAddValues{add_of<kBits, 1>(), add_of<kBits, 2>(),
+                                                               add_of<kBits, 4>(), add_of<kBits, 8>()};
 
 inline constexpr TileLanes kTileLanes{
     {nullptr, nullptr, decode<2, true>, decode<3, true>, decode<4, true>, decode<5, true>, decode<6, true>, nullptr,
@@ -383,7 +391,7 @@ inline constexpr TileLanes kTileLanes{
 #if defined(ROTA_ISA_VNNI)  // where there are registers enough to decode while multiplying
     {kDotKeys<0>, kDotKeys<1>, kDotKeys<2>, kDotKeys<3>, kDotKeys<4>, kDotKeys<5>, kDotKeys<6>, {}, kDotKeys<8>},
     {kAddValues<0>,
-     kAddValues<0>,
+     kAddValues<1>,
      kAddValues<2>,
      kAddValues<3>,
      kAddValues<4>,
@@ -393,7 +401,7 @@ inline constexpr TileLanes kTileLanes{
      kAddValues<8>},
 #else
     {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>},
-    {kAddValues<kDecoded>, kAddValues<kDecoded>},
+    {kAddValues<kDecoded>, kAddValues<kDecodedTwice>},
 #endif
     read_mean,
     read_scales,

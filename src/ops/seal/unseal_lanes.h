@@ -27,7 +27,7 @@ ROTA_LANES void unseal_token(const UnsealCall& call, float factor, const float* 
     const lanes::I32s turned = (rotated[i / lanes::kLanes] ^ negated) - negated;
     lanes::F32s value = __builtin_convertvector(turned, lanes::F32s) * factor;
     value += lanes::load_bits<lanes::F32s>(mean + i);
-    value = value > limit ? lanes::F32s{} + limit : value;
+    value = value > limit ? lanes::all(limit) : value;
     value = value < -limit ? lanes::F32s{} - limit : value;
     std::memcpy(scratch.values + i, &value, sizeof(value));
   }
