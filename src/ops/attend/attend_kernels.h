@@ -16,13 +16,17 @@ namespace rota::ops {
 // Keys or values of a step are tiles.
 inline constexpr std::uint32_t kStepTiles = kStepKeys / kTileTokens;
 
-// A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`. Each line that is
-// read fetches one that the next step needs, `ahead` bytes on.
+// Addresses, since what is fetched need not be there.
+using TilePlaces = std::array<std::uintptr_t, kStepTiles>;
+
+// A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`. For each line that is
+// read one is fetched that the next step needs: in four places by turns, from first to last in each, since a core that
+// reads in one alone has too few requests to memory in flight.
 struct Tile {
   const std::byte* low;
   const std::byte* high;
   const std::byte* scales;
-  std::uintptr_t ahead;
+  TilePlaces ahead;
 };
 
 struct Tiles {
@@ -98,7 +102,9 @@ struct StepWeights {
   std::byte* bytes;
   std::byte* low_bytes;
   std::uint64_t tile_stride;
+  TilePlaces ahead;  // of which kWeighLines each are fetched meanwhile
 };
+inline constexpr std::uint32_t kWeighLines = 4;
 
 // Of a block of vectors.
 using DotKeys = void (*)(const Tiles&, const KeyQueries&, std::uint32_t first_vector) noexcept;
@@ -110,7 +116,8 @@ struct TileLanes {
   // By bits and the block's size, 1 << i. Null where a tile is decoded first.
   std::array<std::array<DotKeys, kBlockSizes>, kWidths> dot_keys;
   std::array<std::array<AddValues, kBlockSizes>, kWidths> add_values;
-  void (*read_mean)(const std::byte* at, std::uint64_t count, float* mean) noexcept;
+  // Of four rows with a page's mean.
+  void (*dot_mean)(const float* const (&rows)[4], const std::byte* mean, std::uint64_t dim, float* products) noexcept;
   void (*read_scales)(const std::byte* at, float unit, float* factors) noexcept;
   QuerySums (*quantize)(const float* query, std::uint64_t dim, float factor, std::byte* quads, std::byte* low_quads,
                         std::uint64_t stride) noexcept;
@@ -152,7 +159,6 @@ struct DenseLanes {
 // Rows of f32, a multiple of kRowStep long.
 struct AttendLanes {
   float (*dot)(const float*, const float*, std::uint64_t) noexcept;
-  void (*dot_four)(const float* const (&rows)[4], const float* row, std::uint64_t dim, float* products) noexcept;
   void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
   void (*scale)(float*, float, std::uint64_t) noexcept;
   void (*hadamard)(float*, std::uint64_t dim, std::uint64_t size) noexcept;  // of each `size` numbers

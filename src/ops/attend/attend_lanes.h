@@ -12,11 +12,11 @@ using lanes::kLanes;
 using lanes::multiply_add;
 using lanes::U32s;
 
-// Into the second cache. An address, since what is fetched need not be there.
-ROTA_LANES_INLINE void fetch(const std::byte* at, std::uintptr_t ahead = 0) noexcept {
-  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(at) + ahead;
-  __builtin_prefetch(reinterpret_cast<const void*>(address), 0, 2);  // NOLINT(performance-no-int-to-ptr)
+// Into the second cache.
+ROTA_LANES_INLINE void fetch(std::uintptr_t at) noexcept {
+  __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // NOLINT(performance-no-int-to-ptr): no one reads it
 }
+ROTA_LANES_INLINE void fetch(const std::byte* at) noexcept { fetch(reinterpret_cast<std::uintptr_t>(at)); }
 
 ROTA_LANES float dot(const float* a, const float* b, std::uint64_t dim) noexcept {
   F32s sum = {};
@@ -24,16 +24,6 @@ ROTA_LANES float dot(const float* a, const float* b, std::uint64_t dim) noexcept
     sum = multiply_add(lanes::load_bits<F32s>(a + i), lanes::load_bits<F32s>(b + i), sum);
   }
   return lanes::fold<lanes::Sum>(sum);
-}
-
-ROTA_LANES void dot_four(const float* const (&rows)[4], const float* row, std::uint64_t dim, float* products) noexcept {
-  F32s sum[4] = {};
-  for (std::uint64_t i = 0; i < dim; i += kLanes) {
-    const auto numbers = lanes::load_bits<F32s>(row + i);
-#pragma GCC unroll 4
-    for (std::uint64_t j = 0; j < 4; ++j) sum[j] = multiply_add(lanes::load_bits<F32s>(rows[j] + i), numbers, sum[j]);
-  }
-  lanes::store_bits(lanes::fold_four<lanes::Sum>(sum[0], sum[1], sum[2], sum[3]), products);
 }
 
 ROTA_LANES void add_scaled(float* sum, const float* row, float factor, std::uint64_t dim) noexcept {
@@ -107,8 +97,8 @@ ROTA_LANES float largest_magnitude(const float* numbers, std::uint64_t count) no
 
 namespace rota::ops::ROTA_ISA {
 
-inline constexpr AttendLanes kAttendLanes{
-    dot,          dot_four,        add_scaled,        scale,       hadamard,  sum_of,
-    exponentiate, largest_of_four, largest_magnitude, kDenseLanes, kTileLanes};
+inline constexpr AttendLanes kAttendLanes{dot,         add_scaled,   scale,           hadamard,
+                                          sum_of,      exponentiate, largest_of_four, largest_magnitude,
+                                          kDenseLanes, kTileLanes};
 
 }  // namespace rota::ops::ROTA_ISA

@@ -42,9 +42,13 @@ class PartKernel {
     v_.select(place_);
     vectors_ = entry.chunk[kChunkVectors];
     mean_page_ = kNever;
+    seen_by_all_ = {0, kNever};
+    all_plain_ = true;
     const std::uint64_t first_partial = entry.words[kEntryPartial] + place_.head * vectors_;
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       prepare(i, entry.chunk[kChunkVector] + i);
+      seen_by_all_ = seen_by_all_.in(seen_[i]);
+      all_plain_ = all_plain_ && is_plain(i);
       output_[i] = outputs_ + std::size_t{i} * v_.stride();
       std::fill_n(output_[i], v_.stride(), 0.0F);
       top_[i] = kNoLogit;
@@ -62,6 +66,8 @@ class PartKernel {
     for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
       step_ = core::round_down(at, kStepKeys);
       keys_ = {at, std::min<std::uint64_t>(entry.keys.end, step_ + kStepKeys)};
+      all_see_all_ = seen_by_all_.begin <= step_ && keys_.begin == step_ &&
+                     std::min(seen_by_all_.end, keys_.end) == step_ + kStepKeys;
       next_ = keys_.end < entry.keys.end ? Entry{.place = place_, .keys = first_step({keys_.end, entry.keys.end})}
                                          : Entry{.place = after_.place, .keys = first_step(after_.keys)};
       if (k_.sealed() && in_bytes) {
@@ -131,6 +137,8 @@ class PartKernel {
     position_[i] = std::int64_t{text[kTextLength]} - text[kTextRows] + static_cast<std::int64_t>(row);
   }
 
+  bool sees_some(std::uint32_t i) const noexcept { return all_see_all_ || !seen_[i].in(keys_).empty(); }
+
   // Whether logits are products and nothing else.
   bool is_plain(std::uint32_t i) const noexcept { return p_.soft_cap <= 0 && slope_[i] == 0; }
 
@@ -142,6 +150,7 @@ class PartKernel {
 
   // Products of all vectors with the keys of this step become logits of what each vector sees.
   void finish_logits() noexcept {
+    if (all_see_all_ && all_plain_) return;
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const KeyRange seen = seen_[i].in(keys_);
       if (seen.empty()) continue;
@@ -271,21 +280,21 @@ class PartKernel {
     one.count = 1;
     for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
       decode(tiles, tiles.at[nth], levels_);
-      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = 0};
+      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = {}};
       call_blocks(one, nth);
     }
   }
 
   void find_logits_of_tiles() noexcept {
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens);
-    const Tiles tiles = k_.tiles(keys_, next_.place, next_.keys);
+    k_.find_tiles(keys_, next_.place, next_.keys, tiles_);
     const std::uint32_t queries = k_work_.queries();
     float means[kStepTiles * kCpuVectors];
-    for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
+    for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
       find_mean(first_tile + nth * kTileTokens);
       for (std::uint32_t i = 0; i < queries; ++i) means[nth * queries + i] = i < vectors_ ? mean_dot_[i] * unit_[i] : 0;
     }
-    for_each_block(k_work_, tiles, lanes_.tile.dot_keys, lanes_.tile.decode_keys[k_.bits()],
+    for_each_block(k_work_, tiles_, lanes_.tile.dot_keys, lanes_.tile.decode_keys[k_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
                      float* const logits = logits_[0] + (first_tile - step_) + nth * kTileTokens;
                      dot(some, {query_bytes_, starts_, query_factor_, means + nth * queries, queries, logits}, first);
@@ -296,19 +305,24 @@ class PartKernel {
   // Logits become weights times the values' factors, in bytes.
   void weigh_tiles() noexcept {
     const std::uint32_t terms = terms_of(v_.bits());
-    v_tiles_ = v_.tiles(keys_, next_.place, next_.keys);
+    v_.find_tiles(keys_, next_.place, next_.keys, tiles_);
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - step_;
-    for (std::uint64_t nth = 0; nth < v_tiles_.count; ++nth) {
-      lanes_.tile.read_scales(v_tiles_.at[nth].scales, SideRows::kLevelUnit,
+    for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
+      lanes_.tile.read_scales(tiles_.at[nth].scales, SideRows::kLevelUnit,
                               value_factors_ + first_tile + nth * kTileTokens);
     }
     const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
+    TilePlaces ahead = tiles_.at[0].ahead;
     for (std::uint32_t i = 0; i < v_work_.queries(); ++i) {
       std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
       alignas(16) float worth[kStepTiles] = {};
-      if (i < vectors_ && !seen_[i].in(keys_).empty()) {
+      if (i < vectors_ && sees_some(i)) {
         lanes_.tile.weigh[terms - 1](
-            {logits_[i], top_[i], sums_[i], value_factors_, bytes, bytes + kTileTokens, tile_stride}, worth);
+            {logits_[i], top_[i], sums_[i], value_factors_, bytes, bytes + kTileTokens, tile_stride, ahead}, worth);
+        constexpr std::uint64_t kFetched = std::uint64_t{kWeighLines} * kLineBytes;
+        if ((i + 2) * kFetched <= v_.tile_size()) {
+          for (std::uintptr_t& place : ahead) place += kFetched;
+        }
       } else {
         for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
           std::memset(bytes + nth * tile_stride, 0, std::size_t{terms} * kTileTokens);
@@ -320,7 +334,7 @@ class PartKernel {
 
   void add_values_of_tiles() noexcept {
     const std::uint64_t first_tile = (core::round_down(keys_.begin, kTileTokens) - step_) / kTileTokens;
-    for_each_block(v_work_, v_tiles_, lanes_.tile.add_values, lanes_.tile.decode_values[v_.bits()],
+    for_each_block(v_work_, tiles_, lanes_.tile.add_values, lanes_.tile.decode_values[v_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, AddValues add, std::uint32_t first) {
                      const std::uint64_t tile = first_tile + nth;
                      add(some,
@@ -334,11 +348,15 @@ class PartKernel {
   void find_mean(std::uint64_t key) noexcept {
     if (k_.sealed_page(key) == mean_page_) return;
     mean_page_ = k_.sealed_page(key);
-    k_.read_mean(key, mean_);
+    const std::byte* const mean = k_.mean_of(key);
+    if (mean == nullptr) {
+      std::fill_n(mean_dot_, vectors_, 0.0F);
+      return;
+    }
     for (std::uint32_t first = 0; first < vectors_; first += 4) {
       const float* rows[4];
       for (std::uint32_t j = 0; j < 4; ++j) rows[j] = query_[std::min(first + j, vectors_ - 1)];
-      lanes_.dot_four(rows, mean_, k_.dim(), mean_dot_ + first);
+      lanes_.tile.dot_mean(rows, mean, k_.dim(), mean_dot_ + first);
     }
   }
 
@@ -349,7 +367,7 @@ class PartKernel {
       float tops[4];
       for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t i = std::min(first + j, vectors_ - 1);
-        rows[j] = seen_[i].in(keys_).empty() ? kNoLogitsOfStep.data() : logits_[i];
+        rows[j] = sees_some(i) ? logits_[i] : kNoLogitsOfStep.data();
         tops[j] = top_[i];
       }
       lanes_.largest_of_four(rows, kStepKeys, tops);
@@ -367,7 +385,7 @@ class PartKernel {
   // Logits of this step become weights.
   void weigh() noexcept {
     for (std::uint32_t i = 0; i < vectors_; ++i) {
-      if (!seen_[i].in(keys_).empty()) lanes_.exponentiate(logits_[i], kStepKeys, top_[i], sums_[i]);
+      if (sees_some(i)) lanes_.exponentiate(logits_[i], kStepKeys, top_[i], sums_[i]);
     }
   }
 
@@ -403,6 +421,8 @@ class PartKernel {
   std::uint32_t vectors_ = 0;
   std::uint64_t step_ = 0;  // its first key, seen or not
   KeyRange keys_{};         // of the step
+  KeyRange seen_by_all_{};
+  bool all_plain_ = false, all_see_all_ = false;
   std::uint64_t mean_page_ = kNever;
   const float* query_[kCpuVectors];
   const float* rotated_[kCpuVectors];
@@ -414,7 +434,6 @@ class PartKernel {
   KeyRange seen_[kCpuVectors];
   float top_[kCpuVectors];                         // the largest logit so far
   alignas(64) float sums_[kCpuVectors][kRowStep];  // of weights
-  alignas(64) float mean_[kMaxAttendDim] = {};
   alignas(64) float logits_[kCpuVectors][kStepKeys];
   alignas(64) float outputs_[kCpuVectors * kMaxAttendDim];
 
@@ -425,7 +444,7 @@ class PartKernel {
 
   // Of sealed tiles.
   TileWork k_work_, v_work_;
-  Tiles v_tiles_{};
+  Tiles tiles_{};
   float query_factor_[kCpuVectors];
   std::int32_t starts_[2 * kCpuVectors];
   alignas(64) float value_factors_[kStepKeys] = {};

@@ -144,30 +144,32 @@ void SideRows::find_rows_ahead(const Place& place, const KeyRange& keys, const s
 }
 
 // Scales and means are fetched at once: they are needed before codes are, and there are few.
-Tiles SideRows::tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys) const noexcept {
-  Tiles tiles{.at = {}, .count = 0, .dim = shape_.dim, .table = table_};
+void SideRows::find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys,
+                          Tiles& tiles) const noexcept {
   const std::uint64_t next_step = core::round_down(next_keys.begin, kStepKeys);
-  for (std::uint64_t key = core::round_down(keys.begin, kTileTokens); key < keys.end; key += kTileTokens) {
-    const std::uint64_t next_key = std::clamp(next_step + key % kStepKeys, next_keys.begin, next_keys.end - 1);
-    const std::byte* const page = page_of(place_, key);
-    const std::byte* const next_page = page_of(next_place, next_key);
-    const std::byte* const low = page + tile_at(key);
-    const std::byte* const next_low = next_page + tile_at(next_key);
-    tiles.at[tiles.count++] = {.low = low,
-                               .high = low + high_at_,
-                               .scales = page + scales_at_ + 2 * std::size_t{sealed_slot(key)},
-                               .ahead = address_of(next_low) - address_of(low)};
-    const std::uint64_t next_slot = core::round_down(sealed_slot(next_key), kTileTokens);
-    const std::uint64_t next_scales = scales_at_ + 2 * next_slot;
-    for (std::uint64_t at = next_slot == 0 ? 0 : next_scales; at < next_scales + 2 * kTileTokens; at += kLineBytes) {
-      __builtin_prefetch(next_page + at, 0, 2);
+  TilePlaces next;
+  for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
+    const std::uint64_t key = std::clamp(next_step + nth * kTileTokens, next_keys.begin, next_keys.end - 1);
+    const std::byte* const page = page_of(next_place, key);
+    next[nth] = address_of(page + tile_at(key));
+    const std::uint64_t slot = core::round_down(sealed_slot(key), kTileTokens);
+    const std::uint64_t scales = scales_at_ + 2 * slot;
+    for (std::uint64_t at = slot == 0 ? 0 : scales; at < scales + 2 * kTileTokens; at += kLineBytes) {
+      __builtin_prefetch(page + at, 0, 2);
     }
   }
-  return tiles;
-}
-
-void SideRows::read_mean(std::uint64_t key, float* mean) const noexcept {
-  if (shape_.has_mean) lanes_.tile.read_mean(page_of(place_, key), shape_.dim, mean);
+  tiles.count = 0;
+  tiles.dim = shape_.dim;
+  tiles.table = table_;
+  for (std::uint64_t key = core::round_down(keys.begin, kTileTokens); key < keys.end; key += kTileTokens) {
+    const std::byte* const page = page_of(place_, key);
+    const std::uint64_t nth = tiles.count++;
+    Tile& tile = tiles.at[nth];
+    tile.low = page + tile_at(key);
+    tile.high = tile.low + high_at_;
+    tile.scales = page + scales_at_ + 2 * std::size_t{sealed_slot(key)};
+    for (std::uint64_t i = 0; i < kStepTiles; ++i) tile.ahead[i] = next[i] + nth * (tile_bytes_ / kStepTiles);
+  }
 }
 
 void SideRows::unpack(std::uint64_t key) noexcept {

@@ -50,6 +50,8 @@ class SideRows {
   // Which of a sealed text's pages has the key.
   std::uint64_t sealed_page(std::uint64_t key) const noexcept { return key >> page_shift_; }
 
+  std::uint32_t tile_size() const noexcept { return tile_bytes_; }
+
   void select(const Place& place) noexcept;
 
   // As f32, whatever they are: at most kRowsAtOnce in one tile. Sealed ones are levels; factor() has their scales.
@@ -64,9 +66,12 @@ class SideRows {
 
   // Sealed tiles of a step, each with that of another step which it fetches. Levels of keys are 128 larger than they
   // are.
-  Tiles tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys) const noexcept;
-  // Of the page that has `key`; nothing where pages have none.
-  void read_mean(std::uint64_t key, float* mean) const noexcept;
+  void find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys,
+                  Tiles& tiles) const noexcept;
+  // Of the page that has `key`, in halves; null where pages have none.
+  const std::byte* mean_of(std::uint64_t key) const noexcept {
+    return shape_.has_mean ? page_of(place_, key) : nullptr;
+  }
 
  private:
   // Slots that follow each other in memory: the first one's row, and how many.

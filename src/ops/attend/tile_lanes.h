@@ -16,11 +16,15 @@ ROTA_LANES_INLINE F32s finite_halves(U16s halves) noexcept {
   return lanes::f32s_from_f16(finite);
 }
 
-// Numbers of a page's mean; `count` is a multiple of 16.
-ROTA_LANES void read_mean(const std::byte* at, std::uint64_t count, float* mean) noexcept {
-  for (std::uint64_t i = 0; i < count; i += kLanes) {
-    lanes::store_bits(finite_halves(lanes::load_bits<U16s>(at + 2 * i)), mean + i);
+ROTA_LANES void dot_mean(const float* const (&rows)[4], const std::byte* mean, std::uint64_t dim,
+                         float* products) noexcept {
+  F32s sum[4] = {};
+  for (std::uint64_t i = 0; i < dim; i += kLanes) {
+    const F32s numbers = finite_halves(lanes::load_bits<U16s>(mean + 2 * i));
+#pragma GCC unroll 4
+    for (std::uint64_t j = 0; j < 4; ++j) sum[j] = multiply_add(lanes::load_bits<F32s>(rows[j] + i), numbers, sum[j]);
   }
+  lanes::store_bits(lanes::fold_four<lanes::Sum>(sum[0], sum[1], sum[2], sum[3]), products);
 }
 
 // Of a tile's tokens, times `unit`.
@@ -108,24 +112,23 @@ struct Decoder {
   }
 };
 
-// A register of a group's lines. What is read fetches the same of another tile, `ahead` bytes on.
+template <std::uint32_t kLines>
+ROTA_LANES_INLINE void fetch_lines(std::uintptr_t at) noexcept {
+#pragma GCC unroll 8
+  for (std::uint64_t i = 0; i < kLines; ++i) fetch(at + i * kLineBytes);
+}
+
+// A register of a group's lines.
 template <std::uint32_t kBits>
 struct Group {
   U8s low[Decoder<kBits>::kLowLines];
   U8s high;
 
-  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at,
-                              std::uintptr_t ahead) noexcept {
+  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at) noexcept {
     using D = Decoder<kBits>;
 #pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < D::kLowLines; ++i) {
-      low[i] = lanes::load_bits<U8s>(low_at + i * apart);
-      if constexpr (kBits > kDecodedTwice) fetch(low_at + i * apart, ahead);
-    }
-    if constexpr (D::kHigh != 0) {
-      high = lanes::load_bits<U8s>(high_at);
-      fetch(high_at, ahead);
-    }
+    for (std::uint32_t i = 0; i < D::kLowLines; ++i) low[i] = lanes::load_bits<U8s>(low_at + i * apart);
+    if constexpr (D::kHigh != 0) high = lanes::load_bits<U8s>(high_at);
   }
 };
 
@@ -144,10 +147,10 @@ ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) 
     for (std::uint64_t nth = 0; nth < inner; ++nth) {
       const std::uint64_t low_line = kKeySide ? nth * D::kLowLines : row * D::kLowLines * columns + nth;
       const std::uint64_t cell_line = kKeySide ? nth * D::kCells : row * D::kCells * columns + nth;
+      fetch_lines<D::kLines>(tile.ahead[nth % 4] + (nth / 4 * outer + row) * D::kLines * kLineBytes);
       for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
         Group<kBits> group;
-        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part,
-                   tile.ahead);
+        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
           lanes::store_bits(decoder.level(group.low, group.high, cell),
@@ -212,8 +215,10 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
       }
       const std::byte* low[kRegisters];
       const std::byte* high[kRegisters];
+      std::uintptr_t ahead[kRegisters];
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
+        ahead[i] = tile.ahead[(first + i) % 4];
         const std::uint64_t before = (first + i) / kParts * groups, within = (first + i) % kParts * kRegisterBytes;
         low[i] = tile.low + before * D::kLowLines * kLineBytes + within;
         high[i] = tile.high + before * kLineBytes + within;
@@ -223,7 +228,8 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
         Group<kBits> group[kRegisters];
 #pragma GCC unroll 4
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
-          group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at, tile.ahead);
+          group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
+          if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + at * D::kLines);
         }
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
@@ -265,12 +271,21 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
   I32s sum[kRegisters][kVectors] = {};
   const std::byte* low = tile.low + first * kRegisterBytes;
   const std::byte* high = tile.high + first * kRegisterBytes;
+  constexpr std::uint64_t kRows = kTileTokens / 4 / D::kCells;
+  constexpr std::uint64_t kGroupBytes = std::uint64_t{D::kLines} * kLineBytes;
+  constexpr std::uint64_t kInOnePlace = (kRegisters + 3) / 4;
+  std::uintptr_t ahead[kRegisters];
+#pragma GCC unroll 8
+  for (std::uint32_t i = 0; i < kRegisters; ++i) {
+    ahead[i] = tile.ahead[(first + i) % 4] + (first / 4 * kRows + i / 4) * kGroupBytes;
+  }
   const std::byte* bytes = weights.bytes + (nth * weights.vectors + vector) * kTileTokens;
-  for (std::uint64_t row = 0; row < kTileTokens / 4 / D::kCells; ++row) {
+  for (std::uint64_t row = 0; row < kRows; ++row) {
     Group<kBits> group[kRegisters];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes, tile.ahead);
+      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
+      if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + row * kInOnePlace * kGroupBytes);
     }
 #pragma GCC unroll 8
     for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
@@ -335,6 +350,7 @@ ROTA_LANES void weigh(const StepWeights& step, float* worth) noexcept {
   const F32s top = lanes::all(step.top);
 #pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
+    fetch_lines<kWeighLines>(step.ahead[tile]);
 #pragma GCC unroll 4
     for (std::uint64_t i = 0; i < kRegisters; ++i) {
       const std::uint64_t at = tile * kTileTokens + i * kLanes;
@@ -403,7 +419,7 @@ inline constexpr TileLanes kTileLanes{
     {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>},
     {kAddValues<kDecoded>, kAddValues<kDecodedTwice>},
 #endif
-    read_mean,
+    dot_mean,
     read_scales,
     quantize,
     {weigh<1>, weigh<2>},
