@@ -125,13 +125,12 @@ struct TileLanes {
   std::array<void (*)(const StepWeights&, float* worth) noexcept, 2> weigh;
 };
 
-// Dense rows whose elements lie side by side. `at` goes on for kRowsAhead more, which are fetched meanwhile.
-inline constexpr std::uint64_t kRowsAhead = 32;
-
+// Rows whose elements lie side by side, by their place in a step, of which some are wanted. For each that is read one
+// of the next step is fetched, in each quarter of it by turns: there is one for every place.
 struct DenseRows {
   const std::byte* const* at;
-  const std::uint8_t* place;  // of each row's logit in its step
-  std::uint64_t count, dim;
+  const std::byte* const* ahead;
+  std::uint64_t first, last, dim;
 };
 
 // Numbers of vectors in a step, [vector][place], are kStepKeys apart.
@@ -151,7 +150,7 @@ struct DenseWeights {
 struct DenseLanes {
   // Queries of whole row steps, in the order in which they are multiplied.
   void (*pack)(const float* const* queries, std::uint32_t vectors, std::uint64_t dim, float* packed) noexcept;
-  // By type. Rows of keys are a multiple of four: some again where there are fewer.
+  // By type.
   std::array<void (*)(const DenseRows&, const DenseQueries&) noexcept, kDTypes.size()> dot;
   std::array<void (*)(const DenseRows&, const DenseWeights&) noexcept, kDTypes.size()> add;
 };

@@ -12,6 +12,8 @@ using lanes::kLanes;
 using lanes::multiply_add;
 using lanes::U32s;
 
+constexpr std::uint64_t least(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
+
 // Into the second cache.
 ROTA_LANES_INLINE void fetch(std::uintptr_t at) noexcept {
   __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // NOLINT(performance-no-int-to-ptr): no one reads it

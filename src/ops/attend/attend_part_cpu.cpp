@@ -180,40 +180,48 @@ class PartKernel {
     finish_logits();
   }
 
-  // The rows of one side, of keys that some vectors see, and those that the next step begins with.
-  DenseRows rows_of(const SideRows& side, const KeyRange& keys) noexcept {
-    const std::uint64_t count = side.find_rows(keys, row_at_, row_place_);
-    side.find_rows_ahead(next_.place, next_.keys, row_at_ + count);
-    return {row_at_, row_place_, count, side.dim()};
+  // The dense rows of one side, of this step and of the next one, which is this one soon.
+  struct RowLists {
+    const std::byte* rows[2][kStepKeys];
+    SideRows::Place place{};
+    KeyRange keys{};
+    std::uint32_t now = 0;
+  };
+
+  void find_rows(const SideRows& side, RowLists& lists) noexcept {
+    lists.now = 1 - lists.now;
+    if (lists.place != place_ || lists.keys != keys_) side.find_rows(place_, keys_, lists.rows[lists.now]);
+    side.find_rows(next_.place, next_.keys, lists.rows[1 - lists.now]);
+    lists.place = next_.place;
+    lists.keys = next_.keys;
+  }
+
+  DenseRows some_rows(const SideRows& side, const RowLists& lists, const KeyRange& keys) const noexcept {
+    return {lists.rows[lists.now], lists.rows[1 - lists.now], keys.begin - step_, keys.end - step_, side.dim()};
   }
 
   void find_logits_of_rows() noexcept {
-    DenseRows rows = rows_of(k_, keys_);
-    if (rows.count % 4 != 0) {  // the last one again
-      const std::uint64_t wanted = core::round_up(rows.count, std::uint64_t{4});
-      std::copy_backward(row_at_ + rows.count, row_at_ + rows.count + kRowsAhead, row_at_ + wanted + kRowsAhead);
-      std::fill(row_at_ + rows.count, row_at_ + wanted, row_at_[rows.count - 1]);
-      std::fill(row_place_ + rows.count, row_place_ + wanted, row_place_[rows.count - 1]);
-      rows.count = wanted;
-    }
-    lanes_.dense.dot[static_cast<std::size_t>(k_.dtype())](rows, {packed_, logits_[0], unit_, vectors_});
+    find_rows(k_, k_rows_);
+    lanes_.dense.dot[static_cast<std::size_t>(k_.dtype())](some_rows(k_, k_rows_, keys_),
+                                                           {packed_, logits_[0], unit_, vectors_});
     finish_logits();
   }
 
   // Values that a vector does not see may be NaN, and must not meet its weight of zero.
   void add_values_of_rows() noexcept {
+    find_rows(v_, v_rows_);
     const auto add = lanes_.dense.add[static_cast<std::size_t>(v_.dtype())];
     const KeyRange first = seen_[0].in(keys_);
     const bool all_alike = std::all_of(seen_ + 1, seen_ + vectors_, [&](const KeyRange& seen) {
       return seen.in(keys_).begin == first.begin && seen.in(keys_).end == first.end;
     });
     if (all_alike && !first.empty()) {
-      add(rows_of(v_, first), {logits_[0], output_, vectors_});
+      add(some_rows(v_, v_rows_, first), {logits_[0], output_, vectors_});
       return;
     }
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const KeyRange seen = seen_[i].in(keys_);
-      if (!seen.empty()) add(rows_of(v_, seen), {logits_[i], output_ + i, 1});
+      if (!seen.empty()) add(some_rows(v_, v_rows_, seen), {logits_[i], output_ + i, 1});
     }
   }
 
@@ -439,8 +447,7 @@ class PartKernel {
 
   // Of dense rows.
   alignas(64) float packed_[kCpuVectors * kMaxAttendDim];
-  const std::byte* row_at_[kStepKeys + kRowsAhead];
-  std::uint8_t row_place_[kStepKeys];
+  RowLists k_rows_, v_rows_;
 
   // Of sealed tiles.
   TileWork k_work_, v_work_;

@@ -15,15 +15,6 @@ constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 std::uintptr_t address_of(const std::byte* at) noexcept { return reinterpret_cast<std::uintptr_t>(at); }
 
-// Keys of a step in the order in which dense rows are read: the first of each quarter, the second, and so on.
-constexpr auto kPlaces = [] {
-  std::array<std::uint8_t, kStepKeys> places{};
-  for (std::size_t i = 0; i < kStepKeys; ++i) {
-    places[i] = static_cast<std::uint8_t>(i % kStepTiles * kTileTokens + i / kStepTiles);
-  }
-  return places;
-}();
-
 }  // namespace
 
 SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
@@ -94,53 +85,17 @@ SideRows::Run SideRows::run_at(const Place& place, std::uint64_t key) const noex
   return {memory_ + element * info(dtype_).bytes, count};
 }
 
-// Four places by turns: a core that reads in one alone has too few requests to memory in flight.
-std::uint64_t SideRows::find_rows(const KeyRange& keys, const std::byte** at, std::uint8_t* places) const noexcept {
+void SideRows::find_rows(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept {
   const std::uint64_t stride = strides_.slot * info(dtype_).bytes;
-  const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
-  std::array<Run, kStepTiles> quarters;
-  bool whole = keys.end - keys.begin == kStepKeys;
-  for (std::uint64_t i = 0; i < kStepTiles && whole; ++i) {
-    quarters[i] = run_at(place_, step + i * kTileTokens);
-    whole = quarters[i].count >= kTileTokens;
-  }
-  if (whole) {
-    for (std::uint64_t i = 0; i < kTileTokens; ++i) {
-      for (std::uint64_t quarter = 0; quarter < kStepTiles; ++quarter) {
-        at[i * kStepTiles + quarter] = quarters[quarter].row + i * stride;
-      }
-    }
-    std::ranges::copy(kPlaces, places);
-    return kStepKeys;
-  }
-  const std::byte* row_of[kStepKeys];  // by place
+  const std::uint64_t step = core::round_down(keys.begin, kStepKeys);
   for (std::uint64_t key = keys.begin; key < keys.end;) {
-    const Run run = run_at(place_, key);
-    const std::byte* row = run.row;
-    for (const std::uint64_t end = key + std::min(run.count, keys.end - key); key < end; ++key, row += stride) {
-      row_of[key - step] = row;
-    }
+    const Run run = run_at(place, key);
+    const std::uint64_t count = std::min(run.count, keys.end - key);
+    for (std::uint64_t i = 0; i < count; ++i) at[key - step + i] = run.row + i * stride;
+    key += count;
   }
-  std::uint64_t count = 0;
-  for (const std::uint8_t place : kPlaces) {
-    if (!keys.holds(step + place)) continue;
-    at[count] = row_of[place];
-    places[count++] = place;
-  }
-  return count;
-}
-
-void SideRows::find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept {
-  const std::uint64_t stride = strides_.slot * info(dtype_).bytes;
-  const std::uint64_t step = keys.begin / kStepKeys * kStepKeys;
-  for (std::uint64_t quarter = 0; quarter < kStepTiles; ++quarter) {
-    const std::uint64_t first = std::clamp(step + quarter * kTileTokens, keys.begin, keys.end - 1);
-    const Run run = run_at(place, first);
-    const std::uint64_t last = std::min(run.count, keys.end - first) - 1;
-    for (std::uint64_t i = 0; i < kRowsAhead / kStepTiles; ++i) {
-      at[i * kStepTiles + quarter] = run.row + std::min(i, last) * stride;
-    }
-  }
+  std::fill(at, at + (keys.begin - step), at[keys.begin - step]);
+  std::fill(at + (keys.end - step), at + kStepKeys, at[keys.end - step - 1]);
 }
 
 // Scales and means are fetched at once: they are needed before codes are, and there are few.

@@ -17,6 +17,7 @@ struct KeyRange {
 
   bool holds(std::uint64_t key) const noexcept { return key >= begin && key < end; }
   bool empty() const noexcept { return begin >= end; }
+  bool operator==(const KeyRange&) const = default;
   KeyRange in(const KeyRange& other) const noexcept {
     return {begin > other.begin ? begin : other.begin, end < other.end ? end : other.end};
   }
@@ -33,6 +34,8 @@ class SideRows {
   struct Place {
     const std::uint32_t* text;
     std::uint64_t head;
+
+    bool operator==(const Place&) const = default;
   };
 
   static constexpr std::uint64_t kRowsAtOnce = 16;  // that are wide
@@ -59,10 +62,8 @@ class SideRows {
   float factor(std::uint64_t i) const noexcept { return factors_[i]; }
   bool with_mean(std::uint64_t i) const noexcept { return with_mean_[i]; }
 
-  // Dense rows of one step, a quarter's first, the next one's first, and so on; returns how many.
-  std::uint64_t find_rows(const KeyRange& keys, const std::byte** at, std::uint8_t* places) const noexcept;
-  // Those that come first in another step.
-  void find_rows_ahead(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
+  // Dense rows of the keys of one step, by their place in it; elsewhere the next one that there is.
+  void find_rows(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
 
   // Sealed tiles of a step, each with that of another step which it fetches. Levels of keys are 128 larger than they
   // are.

@@ -49,23 +49,27 @@ ROTA_LANES_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F
   }
 }
 
-// Logits of a block of rows, four at a time. The first vectors fetch the rows ahead.
+// Logits of a block of rows, four at a time. The first vectors fetch.
 template <DType T, std::uint32_t kVectors>
 ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries, std::uint32_t vector,
                          const float* packed) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
   constexpr std::uint64_t kLineSteps = kLineBytes / (kLanes * kBytes) < 1 ? 1 : kLineBytes / (kLanes * kBytes);
   constexpr std::uint64_t kLineDims = kLineSteps * kLanes;
+  const std::uint64_t dim = rows.dim;
+  float* const logits = queries.logits + std::uint64_t{vector} * kStepKeys;
   for (std::uint64_t row = block.first; row < block.last; row += 4) {
     const std::byte* const* const at = rows.at + row;
-    const std::byte* const key_at[4] = {at[0], at[1], at[2], at[3]};
+    const std::uint64_t more = block.last - row - 1;  // of the four, the last one again where there are fewer
+    const std::byte* const key_at[4] = {at[0], at[least(1, more)], at[least(2, more)], at[least(3, more)]};
+    const std::byte* const* const ahead = rows.ahead + row / 4;
     F32s sum[4][kVectors] = {};
     const float* query = packed;
     std::uint64_t d = 0;
-    for (; d + kLineDims <= rows.dim; d += kLineDims) {
+    for (; d + kLineDims <= dim; d += kLineDims) {
       if (vector == 0) {
 #pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < 4; ++i) fetch(at[kRowsAhead + i] + d * kBytes);
+        for (std::uint32_t i = 0; i < 4; ++i) fetch(ahead[i * kTileTokens] + d * kBytes);
       }
 #pragma GCC unroll 4
       for (std::uint64_t step = 0; step < kLineSteps; ++step) {
@@ -76,20 +80,22 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
         query += kVectors * kLanes;
       }
     }
-    for (; d < rows.dim; d += kLanes) {
+    for (; d < dim; d += kLanes) {
       F32s key[4];
-      for (std::uint32_t i = 0; i < 4; ++i) key[i] = load_some<T>(key_at[i] + d * kBytes, rows.dim - d);
+      for (std::uint32_t i = 0; i < 4; ++i) key[i] = load_some<T>(key_at[i] + d * kBytes, dim - d);
       multiply_keys(key, query, sum);
       query += kVectors * kLanes;
     }
-    const std::uint8_t* const place = rows.place + row;
-    float* const logits = queries.logits + std::uint64_t{vector} * kStepKeys;
 #pragma GCC unroll 4
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       const lanes::F32Quad four =
           lanes::fold_four<lanes::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
-#pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < 4; ++i) logits[v * kStepKeys + place[i]] = four[i];
+      float* const to = logits + v * kStepKeys + row;
+      if (more >= 3) {
+        lanes::store_bits(four, to);
+      } else {
+        for (std::uint64_t i = 0; i <= more; ++i) to[i] = four[i];
+      }
     }
   }
 }
@@ -98,8 +104,8 @@ template <DType T>
 ROTA_LANES void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) noexcept {
   const std::uint64_t padded = (rows.dim + kRowStep - 1) / kRowStep * kRowStep;
   const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
-  for (RowBlock block{0, 0}; block.first < rows.count; block.first = block.last) {
-    block.last = rows.count - block.first < together ? rows.count : block.first + together;
+  for (RowBlock block{rows.first, 0}; block.first < rows.last; block.first = block.last) {
+    block.last = least(block.first + together, rows.last);
     for (std::uint32_t at = 0, size = 0; at < queries.vectors; at += size) {
       size = query_block(queries.vectors - at);
       const float* const packed = queries.packed + at * padded;
@@ -114,7 +120,7 @@ ROTA_LANES void dot_all_rows(const DenseRows& rows, const DenseQueries& queries)
   }
 }
 
-// outputs[vector] += weight * row, row after row, for some columns. The first columns and vectors fetch.
+// outputs[vector] += weight * row, row after row, for some columns. The first vectors fetch.
 template <DType T, std::uint32_t kVectors, std::uint32_t kRegisters>
 ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWeights& weights, std::uint32_t vector,
                             std::uint64_t d) noexcept {
@@ -128,11 +134,12 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
     }
   }
   const std::uint64_t left = rows.dim - d;
-  const bool fetches = vector == 0 && d == 0;
+  const float* const weight_of = weights.weights + std::uint64_t{vector} * kStepKeys;
   for (std::uint64_t row = block.first; row < block.last; ++row) {
-    if (fetches) {
-      for (std::uint64_t line = 0; line < rows.dim * kBytes; line += kLineBytes)
-        fetch(rows.at[row + kRowsAhead] + line);
+    if (vector == 0) {
+      const std::byte* const ahead = rows.ahead[row % 4 * kTileTokens + row / 4] + d * kBytes;
+#pragma GCC unroll 8
+      for (std::uint64_t line = 0; line < kRegisters * kLanes * kBytes; line += kLineBytes) fetch(ahead + line);
     }
     F32s value[kRegisters];
 #pragma GCC unroll 8
@@ -140,10 +147,9 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
       const std::byte* const at = rows.at[row] + (d + i * kLanes) * kBytes;
       value[i] = kRegisters > 1 ? lanes::load<T>(at) : load_some<T>(at, left);
     }
-    const std::uint8_t place = rows.place[row];
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const F32s weight = lanes::all(weights.weights[(vector + v) * kStepKeys + place]);
+      const F32s weight = lanes::all(weight_of[v * kStepKeys + row]);
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) sum[i][v] = multiply_add(value[i], weight, sum[i][v]);
     }
@@ -171,8 +177,8 @@ ROTA_LANES void add_rows(const DenseRows& rows, RowBlock block, const DenseWeigh
 template <DType T>
 ROTA_LANES void add_all_rows(const DenseRows& rows, const DenseWeights& weights) noexcept {
   const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
-  for (RowBlock block{0, 0}; block.first < rows.count; block.first = block.last) {
-    block.last = rows.count - block.first < together ? rows.count : block.first + together;
+  for (RowBlock block{rows.first, 0}; block.first < rows.last; block.first = block.last) {
+    block.last = least(block.first + together, rows.last);
     std::uint32_t at = 0;
     for (; at + 4 <= weights.vectors; at += 4) add_rows<T, 4>(rows, block, weights, at);
     if (at + 2 <= weights.vectors) add_rows<T, 2>(rows, block, weights, at), at += 2;

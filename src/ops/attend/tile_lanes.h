@@ -164,8 +164,6 @@ ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) 
 // So many sums stay in registers.
 inline constexpr std::uint32_t kSums = kLanes == 16 ? 16 : 8;
 
-constexpr std::uint64_t least(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
-
 // What one number is that has one byte, or two, as sums of products with them.
 template <std::uint32_t kTerms>
 ROTA_LANES_INLINE F32s total_of(const I32s* terms) noexcept {
