@@ -272,6 +272,7 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
   constexpr std::uint64_t kRows = kTileTokens / 4 / D::kCells;
   constexpr std::uint64_t kGroupBytes = std::uint64_t{D::kLines} * kLineBytes;
   constexpr std::uint64_t kInOnePlace = (kRegisters + 3) / 4;
+  constexpr bool kTurns = kRegisters == 3 || kRegisters == 5;  // which place's turn it is changes from row to row
   std::uintptr_t ahead[kRegisters];
 #pragma GCC unroll 8
   for (std::uint32_t i = 0; i < kRegisters; ++i) {
@@ -283,7 +284,12 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
-      if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + row * kInOnePlace * kGroupBytes);
+      if constexpr (kBits > kDecodedTwice && kTurns) {
+        const std::uint64_t turn = first * kRows + row * kRegisters + i;
+        fetch_lines<D::kLines>(tile.ahead[turn % 4] + turn / 4 * kGroupBytes);
+      } else if constexpr (kBits > kDecodedTwice) {
+        fetch_lines<D::kLines>(ahead[i] + row * kInOnePlace * kGroupBytes);
+      }
     }
 #pragma GCC unroll 8
     for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
@@ -322,19 +328,34 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
 
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
+  // Alone, a register's sums would wait for each other: with one more, or three twice, none is left alone.
   constexpr std::uint32_t kRegisters = least(8, kSums / kVectors);
   constexpr std::uint32_t kFewer = kRegisters < 4 ? 1 : kRegisters / 2;
+  constexpr bool kOneMore = kLanes == 16 && (kRegisters == 2 || kRegisters == 4);
   const Decoder<kBits> decoder(tiles.table);
   const std::uint64_t registers = tiles.dim / 16 * kParts;
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
-    std::uint64_t first = 0;
-    for (; first + kRegisters <= registers; first += kRegisters) {
-      add_columns<kBits, kVectors, kRegisters>(tiles, nth, decoder, weights, vector, first);
+    for (std::uint64_t first = 0, count = 0; first < registers; first += count) {
+      const std::uint64_t left = registers - first;
+      if (kOneMore && left == kRegisters + 1) {
+        count = kRegisters + 1;
+        if constexpr (kOneMore) {
+          add_columns<kBits, kVectors, kRegisters + 1>(tiles, nth, decoder, weights, vector, first);
+        }
+      } else if (kOneMore && kRegisters == 4 && (left == 6 || left == 3)) {
+        count = 3;
+        if constexpr (kOneMore) add_columns<kBits, kVectors, 3>(tiles, nth, decoder, weights, vector, first);
+      } else if (left >= kRegisters) {
+        count = kRegisters;
+        add_columns<kBits, kVectors, kRegisters>(tiles, nth, decoder, weights, vector, first);
+      } else if (left >= kFewer) {
+        count = kFewer;
+        add_columns<kBits, kVectors, kFewer>(tiles, nth, decoder, weights, vector, first);
+      } else {
+        count = 1;
+        add_columns<kBits, kVectors, 1>(tiles, nth, decoder, weights, vector, first);
+      }
     }
-    for (; first + kFewer <= registers; first += kFewer) {
-      add_columns<kBits, kVectors, kFewer>(tiles, nth, decoder, weights, vector, first);
-    }
-    for (; first < registers; ++first) add_columns<kBits, kVectors, 1>(tiles, nth, decoder, weights, vector, first);
   }
 }
 
