@@ -9,8 +9,9 @@
 namespace rota::core {
 namespace {
 
-// Several parts per thread even out threads that the machine takes away for a while.
-constexpr std::uint64_t kPartsPerThread = 4;
+// What is left is divided into so many parts for each thread, and a thread takes one: large parts first, and at last
+// small ones, so that all end together though the machine takes one away for a while.
+constexpr std::uint64_t kPartsPerThread = 2;
 
 }  // namespace
 
@@ -35,12 +36,14 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::take_parts(const Loop& loop) noexcept {
-  const std::uint64_t parts = (loop.items + part_items_ - 1) / part_items_;
-  for (;;) {
-    const std::uint64_t part = next_part_.fetch_add(1, std::memory_order_relaxed);
-    if (part >= parts) return;
-    const std::uint64_t begin = part * part_items_;
-    loop.call(loop.body, begin, std::min(begin + part_items_, loop.items));
+  std::uint64_t begin = next_item_.load(std::memory_order_relaxed);
+  while (begin < loop.items) {
+    const std::uint64_t left = loop.items - begin;
+    const std::uint64_t part = std::max({std::uint64_t{1}, loop.min_part, left / (threads() * kPartsPerThread)});
+    const std::uint64_t end = begin + std::min(part, left);
+    if (!next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+    loop.call(loop.body, begin, end);
+    begin = next_item_.load(std::memory_order_relaxed);
   }
 }
 
@@ -52,8 +55,7 @@ void ThreadPool::run(const Loop& loop) noexcept {
   {
     const std::lock_guard lock(mutex_);
     loop_ = loop;
-    part_items_ = std::max({std::uint64_t{1}, loop.min_part, loop.items / (threads() * kPartsPerThread)});
-    next_part_.store(0, std::memory_order_relaxed);
+    next_item_.store(0, std::memory_order_relaxed);
     workers_busy_ = workers_.size();
     ++loops_started_;
   }

@@ -50,10 +50,9 @@ class ThreadPool {
   std::condition_variable started_, finished_;
   Loop loop_;
   std::uint64_t loops_started_ = 0;
-  std::uint64_t part_items_ = 1;
   std::size_t workers_busy_ = 0;
   bool stopping_ = false;
-  std::atomic<std::uint64_t> next_part_{0};
+  std::atomic<std::uint64_t> next_item_{0};
   std::vector<std::thread> workers_;
 };
 

@@ -87,6 +87,18 @@ struct Command {
   std::array<Binding, kMaxBindings> bindings{};
 
   std::span<const Binding> bound() const noexcept { return {bindings.data(), kernel->bindings.size()}; }
+
+  // All rows, of memory that the host sees. Valid as long as the command is.
+  CpuCall cpu_call() const noexcept {
+    CpuCall call{.constants = {constants.values.data(), constants.count},
+                 .params = params.data(),
+                 .bound = {},
+                 .first_row = 0,
+                 .last_row = work.rows};
+    std::size_t index = 0;
+    for (const Binding& binding : bound()) call.bound[index++] = binding.memory->host() + binding.bytes.begin;
+    return call;
+  }
 };
 
 }  // namespace rota::runtime

@@ -93,15 +93,7 @@ double instructions(const Case& what) {
                    .scale = 0.01});
   encoder.status().value();
   for (const runtime::Command& command : encoder.recorder()->commands()) {
-    runtime::CpuCall call{.constants = {command.constants.values.data(), command.constants.count},
-                          .params = command.params.data(),
-                          .bound = {},
-                          .first_row = 0,
-                          .last_row = command.work.rows};
-    std::size_t index = 0;
-    for (const runtime::Binding& binding : command.bound()) {
-      call.bound[index++] = binding.memory->host() + binding.bytes.begin;
-    }
+    const runtime::CpuCall call = command.cpu_call();
     const bool counted = command.kernel->name == "attend_part";
     if (!counted) {
       command.kernel->cpu(call);

@@ -49,15 +49,7 @@ void Queue::wait(std::uint64_t ticket) {
 }
 
 void Queue::run(const runtime::Command& command) noexcept {
-  runtime::CpuCall call{.constants = {command.constants.values.data(), command.constants.count},
-                        .params = command.params.data(),
-                        .bound = {},
-                        .first_row = 0,
-                        .last_row = 0};
-  std::size_t index = 0;
-  for (const runtime::Binding& binding : command.bound()) {
-    call.bound[index++] = binding.memory->host() + binding.bytes.begin;
-  }
+  const runtime::CpuCall call = command.cpu_call();
   const std::uint64_t rows_per_part = kMinPartBytes / std::max<std::uint64_t>(command.work.row_bytes, 1);
   pool_->for_each_part(command.work.rows, rows_per_part, [&](std::uint64_t first, std::uint64_t last) {
     runtime::CpuCall part = call;

@@ -50,9 +50,11 @@ class PartKernel {
       seen_by_all_ = seen_by_all_.in(seen_[i]);
       all_plain_ = all_plain_ && is_plain(i);
       output_[i] = outputs_ + std::size_t{i} * v_.stride();
-      std::fill_n(output_[i], v_.stride(), 0.0F);
       top_[i] = kNoLogit;
       std::fill_n(sums_[i], kRowStep, 0.0F);
+    }
+    for (std::uint32_t i = 0; i < std::bit_ceil(vectors_); ++i) {  // some of which may be nothing
+      std::fill_n(outputs_ + std::size_t{i} * v_.stride(), v_.stride(), 0.0F);
     }
     const bool in_bytes = (p_.flags & kF32Arithmetic) == 0;
     if (k_.sealed() && in_bytes) {
@@ -60,9 +62,7 @@ class PartKernel {
       quantize_queries();
     }
     if (k_.in_rows()) lanes_.dense.pack(query_, vectors_, k_.stride(), packed_);
-    if (v_.sealed() && in_bytes) {
-      v_work_ = work_of(v_, lanes_.tile.add_values);
-    }
+    if (v_.sealed() && in_bytes) v_work_ = work_of(v_, lanes_.tile.add_values);
     for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
       step_ = core::round_down(at, kStepKeys);
       keys_ = {at, std::min<std::uint64_t>(entry.keys.end, step_ + kStepKeys)};

@@ -98,32 +98,39 @@ void SideRows::find_rows(const Place& place, const KeyRange& keys, const std::by
   std::fill(at + (keys.end - step), at + kStepKeys, at[keys.end - step - 1]);
 }
 
-// Scales and means are fetched at once: they are needed before codes are, and there are few.
-void SideRows::find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys,
-                          Tiles& tiles) const noexcept {
-  const std::uint64_t next_step = core::round_down(next_keys.begin, kStepKeys);
-  TilePlaces next;
+void SideRows::locate_tiles(const Place& place, const KeyRange& keys) noexcept {
+  const std::uint64_t step = core::round_down(keys.begin, kStepKeys);
   for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
-    const std::uint64_t key = std::clamp(next_step + nth * kTileTokens, next_keys.begin, next_keys.end - 1);
-    const std::byte* const page = page_of(next_place, key);
-    next[nth] = address_of(page + tile_at(key));
+    const std::uint64_t key = std::clamp(step + nth * kTileTokens, keys.begin, keys.end - 1);
+    const std::byte* const page = page_of(place, key);
     const std::uint64_t slot = core::round_down(sealed_slot(key), kTileTokens);
-    const std::uint64_t scales = scales_at_ + 2 * slot;
-    for (std::uint64_t at = slot == 0 ? 0 : scales; at < scales + 2 * kTileTokens; at += kLineBytes) {
-      __builtin_prefetch(page + at, 0, 2);
+    located_[nth] = {page + tile_at(key), page + scales_at_ + 2 * slot};
+    // Scales and means are fetched at once: they are needed before codes are, and there are few.
+    const std::byte* const end = located_[nth].scales + 2 * kTileTokens;
+    for (const std::byte* at = slot == 0 ? page : located_[nth].scales; at < end; at += kLineBytes) {
+      __builtin_prefetch(at, 0, 2);
     }
   }
+  located_place_ = place;
+  located_keys_ = keys;
+}
+
+void SideRows::find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys,
+                          Tiles& tiles) noexcept {
+  if (located_place_ != place_ || located_keys_ != keys) locate_tiles(place_, keys);
+  const std::array<Located, kStepTiles> now = located_;
+  locate_tiles(next_place, next_keys);
   tiles.count = 0;
   tiles.dim = shape_.dim;
   tiles.table = table_;
-  for (std::uint64_t key = core::round_down(keys.begin, kTileTokens); key < keys.end; key += kTileTokens) {
-    const std::byte* const page = page_of(place_, key);
-    const std::uint64_t nth = tiles.count++;
-    Tile& tile = tiles.at[nth];
-    tile.low = page + tile_at(key);
+  const std::uint64_t first = keys.begin % kStepKeys / kTileTokens, last = (keys.end - 1) % kStepKeys / kTileTokens;
+  for (std::uint64_t nth = first; nth <= last; ++nth) {
+    const std::uint64_t quarter = tiles.count * (tile_bytes_ / kStepTiles);
+    Tile& tile = tiles.at[tiles.count++];
+    tile.low = now[nth].low;
     tile.high = tile.low + high_at_;
-    tile.scales = page + scales_at_ + 2 * std::size_t{sealed_slot(key)};
-    for (std::uint64_t i = 0; i < kStepTiles; ++i) tile.ahead[i] = next[i] + nth * (tile_bytes_ / kStepTiles);
+    tile.scales = now[nth].scales;
+    for (std::uint64_t i = 0; i < kStepTiles; ++i) tile.ahead[i] = address_of(located_[i].low) + quarter;
   }
 }
 

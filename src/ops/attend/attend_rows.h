@@ -67,14 +67,18 @@ class SideRows {
 
   // Sealed tiles of a step, each with that of another step which it fetches. Levels of keys are 128 larger than they
   // are.
-  void find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys,
-                  Tiles& tiles) const noexcept;
+  void find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys, Tiles& tiles) noexcept;
   // Of the page that has `key`, in halves; null where pages have none.
   const std::byte* mean_of(std::uint64_t key) const noexcept {
     return shape_.has_mean ? page_of(place_, key) : nullptr;
   }
 
  private:
+  struct Located {
+    const std::byte* low;
+    const std::byte* scales;
+  };
+
   // Slots that follow each other in memory: the first one's row, and how many.
   struct Run {
     const std::byte* row;
@@ -95,6 +99,8 @@ class SideRows {
   std::uint64_t tile_at(std::uint64_t key) const noexcept {
     return tiles_at_ + std::uint64_t{sealed_slot(key) / kTileTokens} * tile_bytes_;
   }
+  // Where the tiles of a step are, the nearest again where there are fewer.
+  void locate_tiles(const Place& place, const KeyRange& keys) noexcept;
   Run run_at(const Place& place, std::uint64_t key) const noexcept;
   void unpack(std::uint64_t key) noexcept;
 
@@ -110,6 +116,9 @@ class SideRows {
   const std::uint32_t scales_at_, tiles_at_, tile_bytes_, high_at_;
   const codec::ConvertRow to_f32_;
   Place place_{};
+  std::array<Located, kStepTiles> located_{};  // of the last step that find_tiles() was told of: the next one
+  Place located_place_{};
+  KeyRange located_keys_{};
   std::uint64_t tile_ = 0;
   const std::byte* page_ = nullptr;
   float levels_[256];  // by code
