@@ -229,7 +229,7 @@ class PartKernel {
   void quantize_queries() noexcept {
     const std::uint32_t terms = terms_of(k_.bits());
     if (k_work_.vectors > vectors_ * terms) std::fill_n(query_bytes_, k_work_.vectors * k_.dim(), std::byte{0});
-    std::fill(starts_ + vectors_ * terms, starts_ + k_work_.vectors, 0);
+    std::fill(starts_ + std::size_t{vectors_} * terms, starts_ + k_work_.vectors, 0);
     std::fill(query_factor_ + vectors_, query_factor_ + k_work_.queries(), 0.0F);
     const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
     for (std::uint32_t i = 0; i < vectors_; ++i) {

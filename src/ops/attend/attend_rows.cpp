@@ -106,7 +106,7 @@ void SideRows::locate_tiles(const Place& place, const KeyRange& keys) noexcept {
     const std::uint64_t slot = core::round_down(sealed_slot(key), kTileTokens);
     located_[nth] = {page + tile_at(key), page + scales_at_ + 2 * slot};
     // Scales and means are fetched at once: they are needed before codes are, and there are few.
-    const std::byte* const end = located_[nth].scales + 2 * kTileTokens;
+    const std::byte* const end = located_[nth].scales + std::size_t{2} * kTileTokens;
     for (const std::byte* at = slot == 0 ? page : located_[nth].scales; at < end; at += kLineBytes) {
       __builtin_prefetch(at, 0, 2);
     }

@@ -69,7 +69,7 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
     for (; d + kLineDims <= dim; d += kLineDims) {
       if (vector == 0) {
 #pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < 4; ++i) fetch(ahead[i * kTileTokens] + d * kBytes);
+        for (std::uint64_t i = 0; i < 4; ++i) fetch(ahead[i * kTileTokens] + d * kBytes);
       }
 #pragma GCC unroll 4
       for (std::uint64_t step = 0; step < kLineSteps; ++step) {
@@ -90,7 +90,7 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       const lanes::F32Quad four =
           lanes::fold_four<lanes::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
-      float* const to = logits + v * kStepKeys + row;
+      float* const to = logits + std::uint64_t{v} * kStepKeys + row;
       if (more >= 3) {
         lanes::store_bits(four, to);
       } else {
@@ -149,7 +149,7 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const F32s weight = lanes::all(weight_of[v * kStepKeys + row]);
+      const F32s weight = lanes::all(weight_of[std::uint64_t{v} * kStepKeys + row]);
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) sum[i][v] = multiply_add(value[i], weight, sum[i][v]);
     }

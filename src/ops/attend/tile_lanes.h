@@ -183,7 +183,7 @@ ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, co
   const I32s without_mean = lanes::same_bits<I32s>(with_sign) >> 31;
   const F32s with_mean = lanes::same_bits<F32s>(~without_mean & lanes::same_bits<I32s>(lanes::all(1)));
 #pragma GCC unroll 8
-  for (std::uint32_t q = 0; q < kVectors / kTerms; ++q) {
+  for (std::uint64_t q = 0; q < kVectors / kTerms; ++q) {
     const F32s product = total_of<kTerms>(&sum[q * kTerms]) * query_factors[q] * factors;
     lanes::store_bits(multiply_add(with_mean, lanes::all(means[q]), product), logits + q * kStepKeys);
   }
@@ -203,7 +203,7 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     const Tile tile = tiles.at[nth];
     const float* const means = queries.means + nth * queries.queries + vector / kTerms;
-    float* const logits = queries.logits + vector / kTerms * kStepKeys + nth * kTileTokens;
+    float* const logits = queries.logits + std::uint64_t{vector / kTerms} * kStepKeys + nth * kTileTokens;
     for (std::uint64_t first = 0; first < kTileTokens / 16 * kParts; first += kRegisters) {
       I32s sum[kChains][kRegisters][kVectors] = {};
 #pragma GCC unroll 8
@@ -326,34 +326,41 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
   }
 }
 
+// Registers of columns that are added at once, of those that are left. Alone, a register's sums would wait for each
+// other: with one more, or three twice, none is alone.
+template <std::uint32_t kVectors>
+struct ColumnCounts {
+  static constexpr std::uint32_t kMost = least(8, kSums / kVectors);
+  static constexpr std::uint32_t kFewer = kMost < 4 ? 1 : kMost / 2;
+  static constexpr bool kOneMore = kLanes == 16 && (kMost == 2 || kMost == 4);
+
+  static constexpr std::uint64_t of(std::uint64_t left) {
+    if (kOneMore && left == kMost + 1) return left;
+    if (kOneMore && kMost == 4 && (left == 6 || left == 3)) return 3;
+    return left >= kMost ? kMost : left >= kFewer ? kFewer : 1;
+  }
+};
+
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
-  // Alone, a register's sums would wait for each other: with one more, or three twice, none is left alone.
-  constexpr std::uint32_t kRegisters = least(8, kSums / kVectors);
-  constexpr std::uint32_t kFewer = kRegisters < 4 ? 1 : kRegisters / 2;
-  constexpr bool kOneMore = kLanes == 16 && (kRegisters == 2 || kRegisters == 4);
+  using Counts = ColumnCounts<kVectors>;
   const Decoder<kBits> decoder(tiles.table);
   const std::uint64_t registers = tiles.dim / 16 * kParts;
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     for (std::uint64_t first = 0, count = 0; first < registers; first += count) {
-      const std::uint64_t left = registers - first;
-      if (kOneMore && left == kRegisters + 1) {
-        count = kRegisters + 1;
-        if constexpr (kOneMore) {
-          add_columns<kBits, kVectors, kRegisters + 1>(tiles, nth, decoder, weights, vector, first);
-        }
-      } else if (kOneMore && kRegisters == 4 && (left == 6 || left == 3)) {
-        count = 3;
-        if constexpr (kOneMore) add_columns<kBits, kVectors, 3>(tiles, nth, decoder, weights, vector, first);
-      } else if (left >= kRegisters) {
-        count = kRegisters;
-        add_columns<kBits, kVectors, kRegisters>(tiles, nth, decoder, weights, vector, first);
-      } else if (left >= kFewer) {
-        count = kFewer;
-        add_columns<kBits, kVectors, kFewer>(tiles, nth, decoder, weights, vector, first);
-      } else {
-        count = 1;
+      count = Counts::of(registers - first);
+      if (count == Counts::kMost) {
+        add_columns<kBits, kVectors, Counts::kMost>(tiles, nth, decoder, weights, vector, first);
+      } else if (count == Counts::kFewer) {
+        add_columns<kBits, kVectors, Counts::kFewer>(tiles, nth, decoder, weights, vector, first);
+      } else if (count == 1) {
         add_columns<kBits, kVectors, 1>(tiles, nth, decoder, weights, vector, first);
+      } else if constexpr (Counts::kOneMore) {
+        if (count == 3) {
+          add_columns<kBits, kVectors, 3>(tiles, nth, decoder, weights, vector, first);
+        } else {
+          add_columns<kBits, kVectors, Counts::kMost + 1>(tiles, nth, decoder, weights, vector, first);
+        }
       }
     }
   }
