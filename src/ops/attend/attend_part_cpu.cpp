@@ -230,7 +230,7 @@ class PartKernel {
     const std::uint32_t terms = terms_of(k_.bits());
     if (k_work_.vectors > vectors_ * terms) std::fill_n(query_bytes_, k_work_.vectors * k_.dim(), std::byte{0});
     std::fill(starts_ + std::size_t{vectors_} * terms, starts_ + k_work_.vectors, 0);
-    std::fill(query_factor_ + vectors_, query_factor_ + k_work_.queries(), 0.0F);
+    std::fill(query_factor_ + vectors_, query_factor_ + k_work_.queries, 0.0F);
     const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const VectorBlock block = block_of(i * terms, k_work_.vectors);
@@ -251,9 +251,8 @@ class PartKernel {
   // How the tiles of one side are multiplied: as they are, or each decoded before.
   struct TileWork {
     std::uint32_t bits = 0, vectors = 0;  // some of which may be nothing
+    std::uint32_t queries = 0;            // what vectors of one or two terms are
     bool decodes = false;
-
-    std::uint32_t queries() const noexcept { return vectors / terms_of(bits); }
   };
 
   // The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign.
@@ -264,9 +263,10 @@ class PartKernel {
     const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
     const bool has_kernels = kernels[side.bits()].back() != nullptr;
     if (!has_kernels || !whole_groups || (vectors > 8 && side.bits() != 8)) {
-      return {terms == 2 ? kDecodedTwice : kDecoded, vectors, true};
+      return {terms == 2 ? kDecodedTwice : kDecoded, vectors, vectors_, true};
     }
-    return {side.bits(), vectors > 8 ? vectors : std::bit_ceil(vectors), false};
+    const std::uint32_t padded = vectors > 8 ? vectors : std::bit_ceil(vectors);
+    return {side.bits(), padded, padded / terms, false};
   }
 
   // Calls `call` with tiles, the first one's number, a kernel and the first vector of its block.
@@ -296,7 +296,7 @@ class PartKernel {
   void find_logits_of_tiles() noexcept {
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens);
     k_.find_tiles(keys_, next_.place, next_.keys, tiles_);
-    const std::uint32_t queries = k_work_.queries();
+    const std::uint32_t queries = k_work_.queries;
     float means[kStepTiles * kCpuVectors];
     for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
       find_mean(first_tile + nth * kTileTokens);
@@ -321,7 +321,7 @@ class PartKernel {
     }
     const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
     TilePlaces ahead = tiles_.at[0].ahead;
-    for (std::uint32_t i = 0; i < v_work_.queries(); ++i) {
+    for (std::uint32_t i = 0; i < v_work_.queries; ++i) {
       std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
       alignas(16) float worth[kStepTiles] = {};
       if (i < vectors_ && sees_some(i)) {
@@ -336,7 +336,7 @@ class PartKernel {
           std::memset(bytes + nth * tile_stride, 0, std::size_t{terms} * kTileTokens);
         }
       }
-      for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) worth_[nth * v_work_.queries() + i] = worth[nth];
+      for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) worth_[nth * v_work_.queries + i] = worth[nth];
     }
   }
 
@@ -346,7 +346,7 @@ class PartKernel {
                    [&](const Tiles& some, std::uint64_t nth, AddValues add, std::uint32_t first) {
                      const std::uint64_t tile = first_tile + nth;
                      add(some,
-                         {weight_bytes_ + tile * v_work_.vectors * kTileTokens, worth_ + tile * v_work_.queries(),
+                         {weight_bytes_ + tile * v_work_.vectors * kTileTokens, worth_ + tile * v_work_.queries,
                           v_work_.vectors, outputs_, v_.stride()},
                          first);
                    });

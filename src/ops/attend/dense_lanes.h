@@ -14,6 +14,8 @@ struct RowBlock {
   std::uint64_t first, last;
 };
 
+inline constexpr std::uint64_t kQuarter = kStepKeys / 4;
+
 // Rows that the first cache holds while all vectors are computed; a multiple of four.
 inline constexpr std::uint64_t kBlockBytes = 8192;
 ROTA_LANES_INLINE std::uint64_t block_rows(std::uint64_t row_bytes) noexcept {
@@ -62,14 +64,15 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
     const std::byte* const* const at = rows.at + row;
     const std::uint64_t more = block.last - row - 1;  // of the four, the last one again where there are fewer
     const std::byte* const key_at[4] = {at[0], at[least(1, more)], at[least(2, more)], at[least(3, more)]};
-    const std::byte* const* const ahead = rows.ahead + row / 4;
+    const std::byte* const* const next = rows.ahead + row / 4;
+    const std::byte* const ahead[4] = {next[0], next[kQuarter], next[2 * kQuarter], next[3 * kQuarter]};
     F32s sum[4][kVectors] = {};
     const float* query = packed;
     std::uint64_t d = 0;
     for (; d + kLineDims <= dim; d += kLineDims) {
       if (vector == 0) {
 #pragma GCC unroll 4
-        for (std::uint64_t i = 0; i < 4; ++i) fetch(ahead[i * kTileTokens] + d * kBytes);
+        for (std::uint32_t i = 0; i < 4; ++i) fetch(ahead[i] + d * kBytes);
       }
 #pragma GCC unroll 4
       for (std::uint64_t step = 0; step < kLineSteps; ++step) {
@@ -137,7 +140,7 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
   const float* const weight_of = weights.weights + std::uint64_t{vector} * kStepKeys;
   for (std::uint64_t row = block.first; row < block.last; ++row) {
     if (vector == 0) {
-      const std::byte* const ahead = rows.ahead[row % 4 * kTileTokens + row / 4] + d * kBytes;
+      const std::byte* const ahead = rows.ahead[row % 4 * kQuarter + row / 4] + d * kBytes;
 #pragma GCC unroll 8
       for (std::uint64_t line = 0; line < kRegisters * kLanes * kBytes; line += kLineBytes) fetch(ahead + line);
     }
