@@ -72,7 +72,7 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
     for (; d + kLineDims <= dim; d += kLineDims) {
       if (vector == 0) {
 #pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < 4; ++i) fetch(ahead[i] + d * kBytes);
+        for (const std::byte* const row_ahead : ahead) fetch(row_ahead + d * kBytes);
       }
 #pragma GCC unroll 4
       for (std::uint64_t step = 0; step < kLineSteps; ++step) {
