@@ -212,9 +212,8 @@ class PartKernel {
     find_rows(v_, v_rows_);
     const auto add = lanes_.dense.add[static_cast<std::size_t>(v_.dtype())];
     const KeyRange first = seen_[0].in(keys_);
-    const bool all_alike = std::all_of(seen_ + 1, seen_ + vectors_, [&](const KeyRange& seen) {
-      return seen.in(keys_).begin == first.begin && seen.in(keys_).end == first.end;
-    });
+    const bool all_alike =
+        std::all_of(seen_ + 1, seen_ + vectors_, [&](const KeyRange& seen) { return seen.in(keys_) == first; });
     if (all_alike && !first.empty()) {
       add(some_rows(v_, v_rows_, first), {logits_[0], output_, vectors_});
       return;
