@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
+#include <malloc.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
@@ -13,13 +17,21 @@
 namespace {
 
 thread_local long allocations_left = -1;  // negative: no limit
+std::atomic<std::int64_t> live_bytes{0};
 
 void* allocate(std::size_t size, std::size_t alignment) {
   if (allocations_left == 0) return nullptr;
   if (allocations_left > 0) --allocations_left;
-  return alignment <= alignof(std::max_align_t)
-             ? std::malloc(size)
-             : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* const memory = alignment <= alignof(std::max_align_t)
+                           ? std::malloc(size)
+                           : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  live_bytes += static_cast<std::int64_t>(malloc_usable_size(memory));
+  return memory;
+}
+
+void release(void* memory) noexcept {
+  live_bytes -= static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::free(memory);
 }
 
 void* allocate_or_throw(std::size_t size, std::size_t alignment) {
@@ -36,13 +48,13 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
   return allocate_or_throw(size, static_cast<std::size_t>(alignment));
 }
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 1); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { release(memory); }
 
 namespace rota::test {
 namespace {
@@ -206,6 +218,51 @@ TEST(OutOfMemory, InOneCallLeavesNoTraceInAnEncoderThatIsDroppedLater) {
     EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
   }
   EXPECT_GT(failures, 20) << "the limit was never met";
+}
+
+// Buffers of a CPU device are not allocated by operator new: what is counted is the host's own.
+TEST(HostMemory, OfACacheGrowsWithUseAndStaysWithinTheEstimate) {
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  const KvGroup group{.layers = {0}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .page = 64};
+  const KvCacheSpec spec{.groups = {group}, .max_tokens = 400'000, .max_sequences = 100, .max_step_tokens = 40'000};
+  Buffer zeros = device.allocate(64).value();
+  zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
+  const std::int64_t before = live_bytes;
+  KvCache cache = KvCache::create(device, spec).value();
+  const auto limit = static_cast<std::int64_t>(cache.memory().host_bytes);
+  EXPECT_LT(live_bytes - before, limit / 100) << "before a page is used";
+  std::vector<KvExtension> all;
+  for (std::uint32_t i = 0; i < spec.max_sequences; ++i) all.push_back({cache.open_sequence().value(), 400});
+  const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = 40'000, .heads = 1, .dim = 16}};
+  std::int64_t most = 0;
+  for (int i = 0; i < 10; ++i) {
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, all).value();
+    most = std::max(most, live_bytes - before);
+    step.append(encoder, 0, x, x);
+    ASSERT_TRUE(std::move(encoder).submit().value().wait().ok());
+  }
+  // All of it while a step begins: what encoders and plans take meanwhile is the device's, so the list of pages
+  // decides.
+  EXPECT_LE(live_bytes - before, limit);
+  EXPECT_GT(4 * most, limit) << "the estimate is far too large";
+}
+
+// A size that no machine has is refused before anything is made for it.
+TEST(HostMemory, OfACacheThatCannotBeIsNotTouched) {
+  Device device = Device::open({.device = "cpu", .threads = 1}).value();
+  const KvGroup llama{.layers = first_layers(32), .kv_heads = 8, .head_dim = 128, .k = turbo(4), .v = turbo(4)};
+  for (const KvCacheSpec& spec : {KvCacheSpec{.groups = {llama}, .max_tokens = std::uint64_t{1} << 34},
+                                  KvCacheSpec{.groups = {llama}, .max_bytes = ~std::uint64_t{0}}}) {
+    const std::int64_t before = live_bytes;
+    const auto start = std::chrono::steady_clock::now();
+    const auto cache = KvCache::create(device, spec);
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+    ASSERT_FALSE(cache.ok());
+    EXPECT_EQ(cache.error().code, Errc::out_of_memory) << cache.error().message;
+    EXPECT_LT(live_bytes - before, 10'000);
+    EXPECT_LT(time.count(), 100) << "milliseconds, where lists for all its pages took seconds";
+  }
 }
 
 TEST(OutOfMemory, OfADeviceNamesTheSize) {

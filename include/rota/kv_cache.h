@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,6 +38,8 @@ struct KvExtension {
 // The next tokens of some texts, one text after the other. Every layer of the cache gets their keys and values once, in
 // the encoder of extend() or, when that was submitted, in any other; until then no text of the step can go on. Giving
 // it up is truncate() to the old length; a text that was given up or closed leaves the others in the step.
+// While a copy of it lives, all that its tokens see stays, until their own text goes on: with a window, pages that only
+// the step's first tokens see do not leave because another text is extended.
 class [[nodiscard]] ROTA_API KvStep {
  public:
   // Of each token, for rope().
@@ -81,9 +84,11 @@ struct KvNonFinite {
 // The memory of a model's texts. A token enters dense; a page that is older than the tail is sealed when a later step
 // begins. Pages are shared by fork(), and leave at the front where a group has a window.
 // extend, fork, truncate and settle change the cache at once and record what must be done. They follow their encoder:
-// if it is dropped, or its submission fails, the cache is as it was before the encoder's first such call; only texts
-// that were opened or closed meanwhile stay so. One encoder at a time may have such calls that are not submitted yet. A
-// call that is refused changes nothing; out of pages is one of the reasons, and leaves the encoder as it was, too.
+// if it is dropped, or its submission fails, the texts that it changed are as they were before its first such call;
+// only texts that were opened or closed meanwhile stay so. A call that is refused changes nothing; out of pages is one
+// of the reasons, and leaves the encoder as it was, too.
+// Encoders that change different texts may be open at once. A text that an open encoder has changed, if only by
+// settling it on the way, is Errc::busy for others until that ends; so are pages that it will give back. See wait().
 // Copies share one cache; every member may be called from any thread.
 class ROTA_API KvCache {
  public:
@@ -110,6 +115,11 @@ class ROTA_API KvCache {
   // Seals what is due now instead of when the next step begins, for every text whose steps are whole, as far as pages
   // go.
   Status settle(Encoder& encoder);
+
+  // After Errc::busy: returns when it is worth trying again, or after `at_most` with Errc::busy. That is when no open
+  // encoder holds the sequence, nor pages that were short. Two threads that wait for each other's encoders do so until
+  // their time is up: submit before you wait.
+  Status wait(Sequence sequence, std::chrono::milliseconds at_most) const;
 
   Result<std::uint64_t> length(Sequence sequence) const;
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;

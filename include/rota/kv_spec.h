@@ -92,6 +92,8 @@ struct KvMemory {
   std::uint64_t max_tokens = 0;
   std::vector<KvGroupMemory> groups = {};  // as in the description
   std::uint64_t counter_bytes = 0;
+  // The host's own, at most, for texts that share no pages: lists of pages, which grow with use. Not in bytes().
+  std::uint64_t host_bytes = 0;
 
   constexpr std::uint64_t bytes() const noexcept {
     std::uint64_t sum = counter_bytes;
@@ -102,7 +104,8 @@ struct KvMemory {
 };
 
 // What KvCache::create allocates for the same description, to the byte. Texts that are only extended never run out of
-// pages within max_tokens, max_sequences and max_step_tokens, if each step is submitted whole before the next begins.
+// pages within max_tokens, max_sequences and max_step_tokens, if each step is submitted whole before the next begins
+// and at most one earlier KvStep is still held.
 ROTA_API Result<KvMemory> estimate(const KvCacheSpec& spec);
 
 }  // namespace rota

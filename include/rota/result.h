@@ -17,6 +17,7 @@ enum class Errc : std::uint8_t {
   no_device,         // no such device, or its driver does not answer
   out_of_memory,     // host or device
   out_of_pages,      // a cache has no page, or no sequence, left
+  busy,              // held by an encoder that is not submitted yet: it will pass, see KvCache::wait()
   device_lost,       // the device is gone; every later call says so, too
   pipeline_failed,   // the driver refused to build a kernel
   io,                // a file could not be read or written, or is not what it claims to be

@@ -31,12 +31,26 @@ void for_each_place(const KvPages& pages, const Visit& visit) {
   }
 }
 
+std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uint64_t first_row) noexcept {
+  return std::min(rule.first_page(length), rule.first_seen_page(first_row));
+}
+
 template <class T>
 void move_to_end(std::vector<T>& to, std::vector<T>& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
 }  // namespace
+
+bool is_due(std::span<const Track> tracks, const Text& text, std::uint64_t first_row) noexcept {
+  for (std::size_t track = 0; track < tracks.size(); ++track) {
+    const PageRule& rule = tracks[track].rule;
+    const KvPages& pages = *text.tracks[track];
+    if (first_page_of(rule, text.length, first_row) > pages.first_page) return true;
+    if (rule.sealed_pages(text.length) > pages.sealed_pages) return true;
+  }
+  return false;
+}
 
 void release(std::vector<TrackPools>& pools, std::span<const PageUse> uses) noexcept {
   for (const PageUse& use : uses) pools[use.track].of(use.kind).release(use.page);
@@ -60,9 +74,11 @@ Change::~Change() { release(pools_, taken_); }
 Result<std::uint32_t> Change::take(std::size_t track, PoolKind kind) {
   PagePool& pool = pools_[track].of(kind);
   if (pool.free() == 0) {
+    lacks_pages_ = true;
     return Error{Errc::out_of_pages, core::text("KvCache: all {} {} pages of {} are in use", pool.pages(), name(kind),
                                                 tracks_[track].name())};
   }
+  pool.prepare_take();
   PageUse& use = taken_.emplace_back(PageUse{track, kind, 0});  // first, since this may throw
   use.page = pool.take();
   return use.page;
@@ -73,20 +89,10 @@ void Change::give_sinks(std::size_t track, KvPages& pages) {
   pages.sinks.reset();
 }
 
-bool Change::is_due(const Text& text) const noexcept {
-  for (std::size_t track = 0; track < tracks_.size(); ++track) {
-    const PageRule& rule = tracks_[track].rule;
-    const KvPages& pages = *text.tracks[track];
-    if (rule.first_page(text.length) > pages.first_page) return true;
-    if (rule.sealed_pages(text.length) > pages.sealed_pages) return true;
-  }
-  return false;
-}
-
-Result<Pages> Change::settle(std::size_t track, const Pages& pages, std::uint64_t length, std::uint64_t end) {
+Result<Pages> Change::settle(std::size_t track, const Pages& pages, const Due& due) {
   const PageRule& rule = tracks_[track].rule;
-  const std::uint64_t first = std::max(pages->first_page, rule.first_page(length));
-  const std::uint64_t sealed = std::max({pages->sealed_pages, first, std::min(rule.sealed_pages(length), end)});
+  const std::uint64_t first = std::max(pages->first_page, first_page_of(rule, due.length, due.first_row));
+  const std::uint64_t sealed = std::max({pages->sealed_pages, first, std::min(rule.sealed_pages(due.length), due.end)});
   if (first == pages->first_page && sealed == pages->sealed_pages) return pages;
 
   auto next = std::make_shared<KvPages>(KvPages{first, sealed, {}, pages->sinks});
@@ -135,12 +141,11 @@ Result<Pages> Change::extend(std::size_t track, const Pages& pages, std::uint64_
 
 Result<Pages> Change::truncate(std::size_t track, const Pages& pages, std::uint64_t length) {
   const PageRule& rule = tracks_[track].rule;
-  const std::uint64_t hidden = rule.window && length >= *rule.window ? length - *rule.window + 1 : 0;
-  const std::uint64_t kept_from = pages->first_page * rule.page;
-  if (length > 0 && hidden < kept_from) {
+  if (length > 0 && rule.first_seen_page(length - 1) < pages->first_page) {
+    const std::uint64_t kept_from = pages->first_page * rule.page;
     return core::refuse({"KvCache::truncate", {"length"}}, length,
                         "0, or at least {}: {} have lost what lies before position {}",
-                        kept_from + rule.window.value_or(1) - 1, tracks_[track].name(), kept_from);
+                        kept_from + rule.window.value_or(0), tracks_[track].name(), kept_from);
   }
   auto next = std::make_shared<KvPages>(KvPages{.sinks = pages->sinks});
   const std::uint64_t last = length / rule.page;  // the page that is not full any more, or is gone
@@ -206,7 +211,8 @@ Result<Pages> Change::fork(std::size_t track, const Pages& pages, std::uint64_t 
 
 template <class Each>
 Result<Text> Change::each_track(const Text& text, std::uint64_t length, const Each& each) {
-  Text next{.length = length, .tracks = {}, .step = text.step};
+  Text next{.length = length, .tracks = {}, .step = text.step, .step_begin = text.step_begin};
+  next.tracks.reserve(tracks_.size());
   for (std::size_t track = 0; track < tracks_.size(); ++track) {
     auto pages = each(track, text.tracks[track]);
     if (!pages) return pages.error();
@@ -215,9 +221,9 @@ Result<Text> Change::each_track(const Text& text, std::uint64_t length, const Ea
   return next;
 }
 
-Result<Text> Change::settled(const Text& text) {
+Result<Text> Change::settled(const Text& text, std::uint64_t first_row) {
   return each_track(text, text.length, [&](std::size_t track, const Pages& pages) {
-    return settle(track, pages, text.length, tracks_[track].rule.pages(text.length));
+    return settle(track, pages, {text.length, first_row, tracks_[track].rule.pages(text.length)});
   });
 }
 
@@ -232,9 +238,9 @@ Result<Text> Change::forked(const Text& settled) {
                     [&](std::size_t track, const Pages& pages) { return fork(track, pages, settled.length); });
 }
 
-Result<Text> Change::truncated(const Text& text, std::uint64_t length) {
+Result<Text> Change::truncated(const Text& text, std::uint64_t length, std::uint64_t first_row) {
   return each_track(text, length, [&](std::size_t track, const Pages& pages) -> Result<Pages> {
-    auto settled = settle(track, pages, text.length, tracks_[track].rule.pages(length));
+    auto settled = settle(track, pages, {text.length, first_row, tracks_[track].rule.pages(length)});
     if (!settled) return settled;
     return truncate(track, *settled, length);
   });

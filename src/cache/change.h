@@ -40,7 +40,11 @@ struct Text {
   std::uint64_t length = 0;
   std::vector<Pages> tracks = {};
   std::shared_ptr<Step> step = {};  // the newest; null once it does not matter any more
+  std::uint64_t step_begin = 0;     // position of the step's first token
 };
+
+// Whether settling would change it, for rows from `first_row` on.
+bool is_due(std::span<const Track> tracks, const Text& text, std::uint64_t first_row) noexcept;
 
 void release(std::vector<TrackPools>& pools, std::span<const PageUse> uses) noexcept;
 
@@ -57,15 +61,13 @@ class Change {
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  // Each fails with out_of_pages only, but for the last two, which may find a window's pages gone.
-  Result<Text> settled(const Text& text);  // what is due is sealed, or has left
+  // Each fails with out_of_pages only, but for the last two, which may find a window's pages gone. What is due is
+  // sealed, or leaves unless a row from `first_row` on sees it.
+  Result<Text> settled(const Text& text, std::uint64_t first_row);
   Result<Text> extended(const Text& settled, std::uint64_t tokens);
   Result<Text> forked(const Text& settled);
-  Result<Text> truncated(const Text& text, std::uint64_t length);  // as a settled one, but seals only what stays
-  Result<Text> cut(const Text& text, std::uint64_t length);        // the same without settling
-
-  // Whether settled() would change it.
-  bool is_due(const Text& text) const noexcept;
+  Result<Text> truncated(const Text& text, std::uint64_t length, std::uint64_t first_row);  // seals only what stays
+  Result<Text> cut(const Text& text, std::uint64_t length);                                 // the same without settling
 
   void merge(Change&& other);
 
@@ -76,13 +78,20 @@ class Change {
 
   void keep() noexcept { taken_.clear(); }
 
+  // Whether something failed for want of pages.
+  bool lacks_pages() const noexcept { return lacks_pages_; }
+
  private:
   Result<std::uint32_t> take(std::size_t track, PoolKind kind);
   void give(std::size_t track, PoolKind kind, std::uint32_t page) { given_.push_back({track, kind, page}); }
   void give_sinks(std::size_t track, KvPages& pages);
 
-  // Pages from `end` on are left as they are.
-  Result<Pages> settle(std::size_t track, const Pages& pages, std::uint64_t length, std::uint64_t end);
+  struct Due {
+    std::uint64_t length;     // of the text
+    std::uint64_t first_row;  // that may still be attended to
+    std::uint64_t end;        // pages from it on are left as they are
+  };
+  Result<Pages> settle(std::size_t track, const Pages& pages, const Due& due);
   Result<Pages> extend(std::size_t track, const Pages& pages, std::uint64_t length);
   Result<Pages> truncate(std::size_t track, const Pages& pages, std::uint64_t length);
   Result<Pages> fork(std::size_t track, const Pages& pages, std::uint64_t length);
@@ -94,6 +103,7 @@ class Change {
   std::vector<TrackPools>& pools_;
   std::vector<PageUse> taken_, given_;
   std::vector<Moves> moves_;  // one per track
+  bool lacks_pages_ = false;
 };
 
 }  // namespace rota::cache

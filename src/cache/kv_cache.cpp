@@ -97,6 +97,13 @@ Status KvCache::settle(Encoder& encoder) {
   });
 }
 
+Status KvCache::wait(Sequence sequence, std::chrono::milliseconds at_most) const {
+  return core::guarded([&]() -> Status {
+    if (!state_) return moved_from("KvCache::wait");
+    return state_->wait(sequence, at_most);
+  });
+}
+
 Result<std::uint64_t> KvCache::length(Sequence sequence) const {
   return core::guarded([&]() -> Result<std::uint64_t> {
     if (!state_) return moved_from("KvCache::length");

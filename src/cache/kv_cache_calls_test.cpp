@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "harness/kv_cache_calls.h"
 #include "harness/on_device.h"
 #include "rota/rota.h"
+#include "runtime/recorder.h"
 
 // Calls: which are refused, and what becomes of them when handles, texts and encoders end.
 
@@ -178,7 +180,8 @@ TEST_F(KvCacheCalls, OutOfPagesChangesNothingAndPassesOnceSomethingCloses) {
   EXPECT_OK(extend(cache, {{second, 64}}));
 }
 
-TEST_F(KvCacheCalls, OnlyOneEncoderAtATimeChangesTheCache) {
+TEST_F(KvCacheCalls, AnOpenEncoderHoldsTheTextsThatItChangedAndNoOthers) {
+  using std::chrono_literals::operator""ms;
   KvCache cache = make();
   const Sequence text = text_of(cache, 10);
   const Sequence other = text_of(cache, 10);
@@ -186,12 +189,25 @@ TEST_F(KvCacheCalls, OnlyOneEncoderAtATimeChangesTheCache) {
   KvStep step = cache.extend(encoder, text, 1).value();
   {
     Encoder second = device.encoder();
-    expect_error(cache.extend(second, other, 1), Errc::invalid_argument, {"not the one that changed the cache before"});
+    KvStep beside = cache.extend(second, other, 1).value();
+    for (const Status& status : {Status(cache.extend(second, text, 1).error()),
+                                 Status(cache.fork(second, text).error()), cache.truncate(second, text, 0)}) {
+      expect_error(status, Errc::busy, {"sequence is changed in another encoder that is not submitted yet"});
+    }
+    expect_error(cache.wait(text, 1ms), Errc::busy, {"held by an encoder after 1 ms"});
+    append(second, beside, {0, 1});
+    ASSERT_OK(std::move(second).submit());
+  }
+  EXPECT_EQ(cache.length(other).value(), 11U);
+  EXPECT_OK(cache.wait(other, 0ms));
+  {
+    Encoder second = device.encoder();
     append(second, step, {0});
     expect_error(second.status(), Errc::invalid_argument, {"extended in another encoder that is not submitted"});
   }
   append(encoder, step, {1});
   ASSERT_OK(std::move(encoder).submit());
+  EXPECT_OK(cache.wait(text, 0ms));
 
   // Appending changes nothing, so that another encoder may change other texts.
   Encoder second = device.encoder();
@@ -200,10 +216,49 @@ TEST_F(KvCacheCalls, OnlyOneEncoderAtATimeChangesTheCache) {
   ASSERT_OK(cache.truncate(third, other, 5));
   for (const Status& status : {Status(cache.extend(third, text, 1).error()), Status(cache.fork(third, text).error()),
                                cache.truncate(third, text, 10), cache.truncate(third, text, 0)}) {
-    expect_error(status, Errc::invalid_argument, {"layer 0 was appended in another encoder that is not submitted"});
+    expect_error(status, Errc::busy, {"layer 0 was appended in another encoder that is not submitted"});
   }
-  ASSERT_OK(std::move(second).submit());
+  expect_error(cache.wait(text, -5ms), Errc::busy, {});
+  {
+    const std::jthread later([&] { (void)std::move(second).submit(); });
+    EXPECT_OK(cache.wait(text, std::chrono::milliseconds::max()));
+  }
   EXPECT_OK(cache.extend(third, text, 1));
+}
+
+// What is recorded for many sequences at once: as many commands as for one.
+TEST_F(KvCacheCalls, AStepOfManyTextsTakesAsManyCommandsAsOneOfOne) {
+  const auto commands_of = [&](std::uint32_t texts) {
+    KvGroup group = small_group();
+    group.tail = 0;
+    KvCache cache = make(
+        {.groups = {group}, .max_tokens = texts * 130ULL, .max_sequences = texts, .max_step_tokens = texts * 64ULL});
+    std::vector<KvExtension> page, token;
+    for (std::uint32_t i = 0; i < texts; ++i) {
+      page.push_back({cache.open_sequence().value(), 64});
+      token.push_back({page.back().sequence, 1});
+    }
+    EXPECT_OK(extend(cache, page));
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, token).value();  // all first pages are due: sinks are copied, pages sealed
+    EXPECT_OK(encoder.status());
+    return encoder.recorder()->commands().size();
+  };
+  EXPECT_EQ(commands_of(1), 4U) << "sinks and pages, of keys and of values";
+  EXPECT_EQ(commands_of(300), 4U);
+}
+
+TEST_F(KvCacheCalls, OpeningASequenceCostsTheSameHoweverManyAreOpen) {
+  constexpr std::uint32_t kSequences = 32768;
+  KvGroup group = small_group();
+  group.window = 64;
+  KvCache cache = make({.groups = {group}, .max_tokens = 64, .max_sequences = kSequences, .max_step_tokens = 1});
+  const auto start = std::chrono::steady_clock::now();
+  for (std::uint32_t i = 0; i < kSequences; ++i) ASSERT_OK(cache.open_sequence());
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+  RecordProperty("milliseconds", std::to_string(time.count()));
+  EXPECT_LT(time.count(), 200) << "milliseconds, where a search through all of them takes a second";
+  expect_error(cache.open_sequence(), Errc::out_of_pages, {"all 32768 sequences are open"});
 }
 
 TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldTextWasPartOf) {

@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <random>
+#include <span>
+#include <vector>
 
 #include "cache/kv_cache_steps_reference.h"
 #include "harness/on_device.h"
@@ -11,7 +16,139 @@ namespace {
 class KvCacheOnDevice : public OnDevice {};
 
 TEST_F(KvCacheOnDevice, AgreesWithPlainListsAfterEveryRandomStep) {
-  cache::reference::run_random_steps(device, 2000, 500'000);
+  // Attention would take a pipeline for every codec here; it is looked at in every step of the same kind on the CPU.
+  cache::reference::run_random_steps(device, {.steps = 2000, .first_seed = 500'000, .attend_every = 0});
+}
+
+// One layer of one head, dense, whose pages leave behind a window of 100 keys.
+class KvCacheWindow : public KvCacheOnDevice {
+ protected:
+  static constexpr std::uint64_t kDim = 32, kWindow = 100, kTail = 16, kMostTokens = 300;
+
+  KvCache make() {
+    const KvGroup group{.layers = {0},
+                        .kv_heads = 1,
+                        .head_dim = kDim,
+                        .k = DType::f32,
+                        .v = DType::f32,
+                        .page = 64,
+                        .tail = kTail,
+                        .window = kWindow};
+    return KvCache::create(device, {.groups = {group}, .max_tokens = 2000, .max_sequences = 2}).value();
+  }
+
+  static std::vector<float> draw(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> numbers(kMostTokens * kDim);
+    for (float& number : numbers) number = normal(random);
+    return numbers;
+  }
+  Buffer upload(const std::vector<float>& numbers) {
+    Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
+    buffer.write(std::as_bytes(std::span(numbers))).value();
+    return buffer;
+  }
+  static View tokens(const Buffer& buffer, std::uint64_t count) {
+    return View::token_major(buffer, DType::f32, {.tokens = count, .heads = 1, .dim = kDim});
+  }
+
+  KvStep extend(KvCache& cache, Encoder& encoder, Sequence text, std::uint64_t count) {
+    KvStep step = cache.extend(encoder, text, count).value();
+    step.append(encoder, 0, tokens(k_buffer, count), tokens(v_buffer, count));
+    return step;
+  }
+
+  // The newest rows; the query of position p is q[p].
+  Result<std::vector<float>> attend_to(const KvView& view, std::uint64_t rows) {
+    Buffer out = device.allocate(rows * kDim * sizeof(float)).value();
+    Encoder encoder = device.encoder();
+    View queries = tokens(q_buffer, rows);
+    queries.offset = (view.lengths.front() - rows) * kDim;
+    attend(encoder, {.q = queries,
+                     .kv = view,
+                     .out = MutView::token_major(out, DType::f32, {.tokens = rows, .heads = 1, .dim = kDim}),
+                     .scale = 0.2,
+                     .rows = {&rows, 1}});
+    auto fence = std::move(encoder).submit();
+    if (!fence) return fence.error();
+    if (Status status = fence->wait(); !status) return status.error();
+    std::vector<float> found(rows * kDim);
+    out.read(std::as_writable_bytes(std::span(found))).value();
+    return found;
+  }
+
+  // By the definition: position p sees the newest kWindow keys up to itself, of a text whose token p is k[p], v[p].
+  void expect_rows(const Result<std::vector<float>>& found, std::uint64_t length) {
+    ASSERT_OK(found);
+    const std::uint64_t rows = found->size() / kDim;
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      const std::uint64_t position = length - rows + row;
+      std::vector<double> out(kDim);
+      double sum = 0;
+      for (std::uint64_t key = position + 1 - std::min(position + 1, kWindow); key <= position; ++key) {
+        double logit = 0;
+        for (std::uint64_t d = 0; d < kDim; ++d) logit += double{q[position * kDim + d]} * double{k[key * kDim + d]};
+        const double weight = std::exp(0.2 * logit);
+        sum += weight;
+        for (std::uint64_t d = 0; d < kDim; ++d) out[d] += weight * double{v[key * kDim + d]};
+      }
+      double worst = 0;
+      for (std::uint64_t d = 0; d < kDim; ++d) {
+        worst = std::max(worst, std::abs(double{(*found)[row * kDim + d]} - out[d] / sum));
+      }
+      ASSERT_LT(worst, 1e-4) << "position " << position;
+    }
+  }
+
+  const std::vector<float> q = draw(1), k = draw(2), v = draw(3);
+  const Buffer q_buffer = upload(q), k_buffer = upload(k), v_buffer = upload(v);
+};
+
+TEST_F(KvCacheWindow, EveryRowOfAStepThatIsHeldSeesItsKeys) {
+  for (const bool by_another : {true, false}) {
+    KvCache cache = make();
+    const Sequence text = cache.open_sequence().value();
+    const Sequence other = cache.open_sequence().value();
+    Encoder encoder = device.encoder();
+    std::optional<KvStep> step = extend(cache, encoder, text, 300);
+    if (by_another) {
+      (void)extend(cache, encoder, other, 1);
+    } else {
+      ASSERT_OK(cache.settle(encoder));
+    }
+    ASSERT_OK(std::move(encoder).submit());
+    expect_rows(attend_to(step->view(0).value(), 300), 300);
+
+    // Given up, the step keeps nothing: what can still come is there, and rows that would see more are refused.
+    step.reset();
+    Encoder next = device.encoder();
+    ASSERT_OK(cache.settle(next));
+    ASSERT_OK(std::move(next).submit());
+    const KvView view = cache.view({&text, 1}, 0).value();
+    ASSERT_EQ(view.k.sequences.front()->first_page, (300 - kTail - kWindow) / 64);
+    expect_rows(attend_to(view, 1 + kTail), 300);
+    expect_rows(attend_to(view, 300 + 1 - 128 - kWindow), 300);
+    expect_error(attend_to(view, 300 + 2 - 128 - kWindow), Errc::invalid_argument,
+                 {"rows[0] is 74", "sees position 127 and on", "nothing before position 128"});
+    expect_error(attend_to(view, 300), Errc::invalid_argument, {"rows[0] is 300", "sees position 0 and on"});
+  }
+}
+
+TEST_F(KvCacheWindow, ATruncationInsideTheTailLeavesWholeWhatTheShorterTextSees) {
+  for (const bool settled : {true, false}) {
+    KvCache cache = make();
+    const Sequence text = cache.open_sequence().value();
+    constexpr std::uint64_t kTokens = 64 + kTail + kWindow - 1;
+    Encoder encoder = device.encoder();
+    (void)extend(cache, encoder, text, kTokens);
+    ASSERT_OK(std::move(encoder).submit());
+    Encoder later = device.encoder();
+    if (settled) ASSERT_OK(cache.settle(later));
+    ASSERT_OK(cache.truncate(later, text, kTokens - kTail));
+    ASSERT_OK(std::move(later).submit());
+    expect_rows(attend_to(cache.view({&text, 1}, 0).value(), 1), kTokens - kTail);
+  }
 }
 
 // 150 MB in each pool: more than one view may span on some devices, so that layers lie in several buffers.

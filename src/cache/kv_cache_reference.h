@@ -20,8 +20,9 @@ namespace rota::cache::reference {
 using Values = std::shared_ptr<const std::vector<float>>;
 
 struct Sealed {
-  std::vector<std::vector<std::byte>> bytes;  // [layer][head]
-  std::vector<Values> sinks;                  // of page 0: its first tokens as they were
+  std::vector<std::vector<std::byte>> bytes;         // [layer][head]
+  std::vector<Values> sinks;                         // of page 0: its first tokens as they were
+  mutable std::vector<std::vector<float>> values{};  // [layer][head], decoded when they are first asked for
 };
 
 struct TrackSpec {
@@ -66,22 +67,34 @@ class TextTrack {
   const Sealed& sealed(std::uint64_t page) const { return *sealed_.at(page); }
   const Values& dense(std::uint64_t position) const { return tokens_.at(position); }
 
-  // By the definition: a page is sealed when all of it is older than the tail, and leaves when no query that can still
-  // come sees any of it, even after the whole tail was taken back.
+  // What attention finds: a dim of each, of one layer's head.
+  const float* vector(std::uint64_t position, std::uint64_t head) const {
+    if (position >= sealed_pages_ * size()) return dense(position)->data() + head * spec_->dim;
+    const Sealed& page = sealed(position / size());
+    if (position < page.sinks.size()) return page.sinks[position]->data() + head * spec_->dim;
+    page.values.resize(page.bytes.size());
+    std::vector<float>& values = page.values[head];
+    if (values.empty()) values = ops::reference::Unsealer(*spec_->format).unseal(page.bytes[head]);
+    return values.data() + position % size() * spec_->dim;
+  }
+
+  // By the definition: a page is sealed when all of it is older than the tail, and leaves when nobody sees any of it:
+  // neither the newest token, even after the whole tail was taken back, nor a row from `first_row` on.
   std::uint64_t due(std::uint64_t length) const {
     std::uint64_t page = sealed_pages_;
     while (spec_->format && (page + 1) * size() + spec_->group->tail <= length) ++page;
     return page;
   }
-  std::uint64_t gone(std::uint64_t length) const {
+  std::uint64_t gone(std::uint64_t length, std::uint64_t first_row) const {
     std::uint64_t page = first_page_;
-    while (spec_->group->window && (page + 1) * size() + spec_->group->tail + *spec_->group->window <= length + 1) {
-      ++page;
-    }
+    const auto is_gone = [&](std::uint64_t end, std::uint64_t window) {
+      return end + spec_->group->tail + window <= length && end + window <= first_row + 1;
+    };
+    while (spec_->group->window && is_gone((page + 1) * size(), *spec_->group->window)) ++page;
     return page;
   }
 
-  void settle(std::uint64_t length) { advance(gone(length), due(length)); }
+  void settle(std::uint64_t length, std::uint64_t first_row) { advance(gone(length, first_row), due(length)); }
 
   void advance(std::uint64_t first, std::uint64_t sealed) {
     for (std::uint64_t page = first_page_; page < first; ++page) {
@@ -97,8 +110,8 @@ class TextTrack {
 
   // Whether the shorter text has all that it would see.
   bool can_truncate(std::uint64_t length) const {
-    const std::uint64_t window = spec_->group->window.value_or(length + 1);
-    const std::uint64_t seen = length + 1 > window ? length + 1 - window : 0;
+    const std::uint64_t window = spec_->group->window.value_or(length);
+    const std::uint64_t seen = length > window ? length - window : 0;
     return length == 0 || seen >= first_page_ * size();
   }
 
@@ -160,12 +173,17 @@ struct Text {
   Sequence sequence;
   std::uint64_t length = 0;
   std::vector<TextTrack> tracks;
+  std::weak_ptr<const KvStep> step = {};  // its newest, as long as somebody may attend to it
+  std::uint64_t step_begin = 0;
 
-  void settle() {
-    for (TextTrack& track : tracks) track.settle(length);
+  bool is_held() const { return !step.expired(); }
+  std::uint64_t first_row() const { return is_held() ? step_begin : length; }
+  void settle(std::uint64_t first_row) {
+    for (TextTrack& track : tracks) track.settle(length, first_row);
   }
   void truncate(std::uint64_t to) {
     for (TextTrack& track : tracks) track.truncate(to);
+    if (to < length) step.reset();
     length = to;
   }
 };

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,8 +59,10 @@ inline KvCacheSpec random_spec(std::mt19937_64& random) {
 // A cache and what it should be. Every step ends with a comparison.
 class Machine {
  public:
-  Machine(Device& device, std::uint64_t seed)
-      : random_(seed),
+  // It is attended to once in so many steps; never where that is 0.
+  Machine(Device& device, std::uint64_t seed, std::uint64_t attend_every)
+      : attend_every_(attend_every),
+        random_(seed),
         device_(device),
         spec_(random_spec(random_)),
         tracks_(tracks_of(spec_)),
@@ -82,6 +86,8 @@ class Machine {
     if (random_() % 12 == 0) open_one();
     ++steps_;
     compare(random_() % 16 == 0);
+    if (attend_every_ != 0 && random_() % attend_every_ == 0 && !texts_.empty()) attend_to(any_text());
+    std::erase_if(held_, [&](const auto&) { return random_() % 3 == 0; });
     trace_ += "\n";
   }
 
@@ -217,7 +223,8 @@ class Machine {
     for (const KvExtension& extension : batch.extensions) {
       Text& text = text_of(extension.sequence);
       name_texts({text.sequence.slot});
-      text.settle();
+      text.settle(text.length);
+      text.step_begin = text.length;
       for (std::uint64_t t = 0; t < extension.tokens; ++t) {
         positions.push_back(static_cast<std::int64_t>(text.length++));
         for (std::size_t track = 0; track < tracks_.size(); ++track) {
@@ -228,6 +235,8 @@ class Machine {
     }
     EXPECT_TRUE(std::ranges::equal(positions, step->positions()));
     upload(batch);
+    held_.push_back(std::make_shared<const KvStep>(*step));
+    for (const KvExtension& extension : batch.extensions) text_of(extension.sequence).step = held_.back();
     return std::pair(std::move(step).value(), std::move(batch));
   }
 
@@ -328,9 +337,10 @@ class Machine {
       return;
     }
     name_texts({text.sequence.slot, child->slot});
-    text.settle();
+    text.settle(text.first_row());
     Text copy = text;
     copy.sequence = *child;
+    copy.step.reset();
     texts_.push_back(std::move(copy));
   }
 
@@ -340,7 +350,7 @@ class Machine {
     const std::uint64_t length = random_() % 20 == 0 ? 0 : text.length - std::min(back, text.length);
     trace_ += fmt::format("truncate {} to {} ", text.length, length);
     Text settled = text;
-    settled.settle();
+    settled.settle(length < text.length ? text.length : text.first_row());
     const bool possible = std::ranges::all_of(settled.tracks, [&](auto& track) { return track.can_truncate(length); });
     const Status status = cache_.truncate(encoder, text.sequence, length);
     if (!status) {
@@ -439,9 +449,9 @@ class Machine {
   }
 
   // A text that no call named may have been settled on the way, or not.
-  void adopt(TextTrack& track, const KvPages& pages, std::uint64_t length) {
-    const bool settled =
-        pages.first_page == track.gone(length) && pages.sealed_pages == std::max(track.due(length), pages.first_page);
+  void adopt(TextTrack& track, const KvPages& pages, const Text& text) {
+    const bool settled = pages.first_page == track.gone(text.length, text.first_row()) &&
+                         pages.sealed_pages == std::max(track.due(text.length), pages.first_page);
     if (settled) track.advance(pages.first_page, pages.sealed_pages);
   }
 
@@ -462,6 +472,97 @@ class Machine {
     compare_counters(uses);
   }
 
+  // All rows of the step that is held, or some of the newest tokens, in one layer: the same as in f64 over what the
+  // lists say, or refused where they say that a key is gone.
+  void attend_to(const Text& text) {
+    const std::size_t group = random_() % spec_.groups.size();
+    const std::size_t index = random_() % spec_.groups[group].layers.size();
+    const TextTrack& k = text.tracks[2 * group];
+    const TextTrack& v = text.tracks[2 * group + 1];
+    const bool whole_step = text.is_held() && random_() % 2 == 0;
+    const bool windowed = spec_.groups[group].window.has_value();  // else no key can be missing, and all are seen
+    const std::uint64_t some = std::min<std::uint64_t>(1 + random_() % (windowed ? 200 : 4), text.length);
+    const std::uint64_t rows = whole_step ? text.length - text.step_begin : some;
+    if (rows == 0 || (!windowed && rows > 8)) return;
+    trace_ += fmt::format("attend {} of {} ", rows, text.length);
+    const std::uint64_t window = spec_.groups[group].window.value_or(text.length);
+    const auto first_seen = [&](std::uint64_t position) { return position >= window ? position + 1 - window : 0; };
+    const std::uint64_t there = std::max(k.first_page(), v.first_page()) * spec_.groups[group].page;
+    const bool all_there = first_seen(text.length - rows) >= there;
+    EXPECT_TRUE(all_there || !whole_step) << "what a step sees stays while it is held";
+
+    const KvView view = cache_.view({&text.sequence, 1}, spec_.groups[group].layers[index]).value();
+    const std::uint64_t heads = tracks_[2 * group].heads, k_dim = tracks_[2 * group].dim,
+                        v_dim = tracks_[2 * group + 1].dim;
+    std::vector<float> q(rows * heads * k_dim);
+    for (float& value : q) value = static_cast<float>(static_cast<int>(random_() % 255) - 127) * 0.015625F;
+    Buffer queries = device_.allocate(q.size() * sizeof(float)).value();
+    queries.write(std::as_bytes(std::span(q))).value();
+    std::vector<float> out(rows * heads * v_dim);
+    Buffer found = device_.allocate(out.size() * sizeof(float)).value();
+    Encoder encoder = device_.encoder();
+    attend(encoder, {.q = View::token_major(queries, DType::f32, {rows, heads, k_dim}),
+                     .kv = view,
+                     .out = MutView::token_major(found, DType::f32, {rows, heads, v_dim}),
+                     .scale = kScale,
+                     .rows = {&rows, 1},
+                     .arithmetic = Arithmetic::f32});
+    auto fence = std::move(encoder).submit();
+    ASSERT_EQ(fence.ok(), all_there) << (fence ? "numbers without some keys" : fence.error().message);
+    if (!fence) {
+      EXPECT_EQ(fence.error().code, Errc::invalid_argument);
+      EXPECT_NE(fence.error().message.find(fmt::format("before position {}", there)), std::string::npos)
+          << fence.error().message;
+      return;
+    }
+    ASSERT_TRUE(found.read(std::as_writable_bytes(std::span(out))).ok());
+    double worst = 0;
+    for (std::uint64_t head = 0; head < heads; ++head) {
+      std::vector<const float*> keys, values;  // by position
+      for (std::uint64_t position = 0; position < text.length; ++position) {
+        const bool seen = position >= first_seen(text.length - rows);
+        keys.push_back(seen ? k.vector(position, index * heads + head) : nullptr);
+        values.push_back(seen ? v.vector(position, index * heads + head) : nullptr);
+      }
+      for (std::uint64_t row = 0; row < rows; ++row) {
+        const std::uint64_t begin = first_seen(text.length - rows + row);
+        const std::uint64_t count = text.length - rows + row + 1 - begin;
+        const std::uint64_t at = row * heads + head;
+        const std::vector<double> wanted = attend_in_f64({q.data() + at * k_dim, k_dim}, {keys.data() + begin, count},
+                                                         {values.data() + begin, count}, v_dim);
+        for (std::uint64_t d = 0; d < v_dim; ++d) {
+          worst = std::max(worst, std::abs(double{out[at * v_dim + d]} - wanted[d]));
+        }
+      }
+    }
+    ASSERT_LT(worst, kAttendError);
+  }
+
+  // Values are below 4 in magnitude (sealed ones below 8), logits below 2 * 4 * 16 / 4: f32 errs by at most
+  // 2^-24 * (dims + keys) of that in logits and in sums, far below; a key that is missing changes more.
+  static constexpr double kScale = 0.25;
+  static constexpr double kAttendError = 2e-4;
+
+  static std::vector<double> attend_in_f64(std::span<const float> query, std::span<const float* const> keys,
+                                           std::span<const float* const> values, std::uint64_t v_dim) {
+    std::vector<double> logits;
+    for (const float* const key : keys) {
+      double logit = 0;
+      for (std::size_t d = 0; d < query.size(); ++d) logit += double{query[d]} * double{key[d]};
+      logits.push_back(logit * kScale);
+    }
+    const double top = *std::ranges::max_element(logits);
+    double sum = 0;
+    std::vector<double> out(v_dim);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double weight = std::exp(logits[i] - top);
+      sum += weight;
+      for (std::uint64_t d = 0; d < v_dim; ++d) out[d] += weight * double{values[i][d]};
+    }
+    for (double& value : out) value /= sum;
+    return out;
+  }
+
   using Uses = std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>>;  // track, pool, page -> slots of texts
 
   void compare_text(Text& text, bool all, Uses& uses) {
@@ -473,7 +574,7 @@ class Machine {
         for (const std::size_t track : {2 * group, 2 * group + 1}) {
           const KvSideView& side = track % 2 == 0 ? view.k : view.v;
           const bool touched = touched_.contains(text.sequence.slot);
-          if (!named_.contains(text.sequence.slot)) adopt(text.tracks[track], *side.sequences.front(), text.length);
+          if (!named_.contains(text.sequence.slot)) adopt(text.tracks[track], *side.sequences.front(), text);
           if (touched || all) {
             compare_side(side, text.tracks[track], tracks_[track], layer, text.length, all);
             if (::testing::Test::HasFatalFailure()) return;
@@ -508,12 +609,14 @@ class Machine {
     ASSERT_EQ(counters.sequences, texts_.size());
   }
 
+  const std::uint64_t attend_every_;
   std::mt19937_64 random_;
   Device device_;
   KvCacheSpec spec_;
   std::vector<TrackSpec> tracks_;
   KvCache cache_;
   std::vector<Text> texts_;
+  std::vector<std::shared_ptr<const KvStep>> held_;
   std::set<std::uint32_t> touched_;          // slots of texts that calls of this step named
   std::set<std::uint32_t> named_;            // those that the last call named: no other call settled them since
   std::map<std::uint32_t, Text> unsettled_;  // by slot: what a truncated text is if pages were short
@@ -525,13 +628,17 @@ class Machine {
   std::string trace_;
 };
 
+struct RandomSteps {
+  std::uint64_t steps, first_seed, attend_every;
+};
+
 // Random steps, in caches of all kinds.
-inline void run_random_steps(Device& device, std::uint64_t steps, std::uint64_t first_seed) {
+inline void run_random_steps(Device& device, const RandomSteps& run) {
   constexpr std::uint64_t kStepsOfACache = 250;
   std::uint64_t done = 0;
-  for (std::uint64_t seed = first_seed; done < steps; ++seed) {
-    Machine machine(device, seed);
-    while (machine.steps() < kStepsOfACache && done < steps) {
+  for (std::uint64_t seed = run.first_seed; done < run.steps; ++seed) {
+    Machine machine(device, seed, run.attend_every);
+    while (machine.steps() < kStepsOfACache && done < run.steps) {
       machine.step();
       ++done;
       if (::testing::Test::HasFailure()) FAIL() << "seed " << seed << "\n" << machine.trace();

@@ -120,24 +120,29 @@ struct Budget {
   std::uint64_t tokens, texts, step;
 };
 
+// Where there are other texts, the step before may still be held while they go on: what its rows see stays.
+std::uint64_t held_steps(const Budget& budget) { return budget.texts > 1 ? 1 : 0; }
+
 // A page that a step gives back is in use until the step is submitted. So a step needs room for what the one before it
 // left dense, at most tail + page - 1 tokens of each text and the tokens of that step, and for its own tokens.
 std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
   // Every text has a page that is not full.
   const std::uint64_t all = most_pages(rule, std::min(budget.texts, budget.tokens), rule.page - 1, budget.tokens);
   if (!rule.seals && !rule.window) return all;
-  const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window - 1;
-  return std::min(all, most_pages(rule, budget.texts, kept + 2 * (rule.page - 1), 2 * budget.step));
+  const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window;
+  const std::uint64_t steps = rule.seals ? 2 : 2 + held_steps(budget);
+  return std::min(all, most_pages(rule, budget.texts, kept + 2 * (rule.page - 1), steps * budget.step));
 }
 
 std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
   if (!rule.seals) return 0;
   const std::uint64_t all = budget.tokens / rule.page;
   if (!rule.window) return all;
-  // Pages that a step seals stand beside all those that the step before it left.
-  const std::uint64_t left = budget.texts * rule.pages(*rule.window - 1);
+  // Pages that a step seals stand beside all those that the step before it left. Of a text that goes on, those that
+  // its window has left are not sealed at all; of one that is held they are.
+  const std::uint64_t left = budget.texts * rule.pages(*rule.window);
   const std::uint64_t fresh = most_pages(rule, budget.texts, rule.page - 1, budget.step);
-  return std::min(all, left + std::min(left, fresh));
+  return std::min(all, left + (held_steps(budget) > 0 ? 2 * fresh : std::min(left, fresh)));
 }
 
 std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturating_multiply(a, b); }
@@ -185,15 +190,18 @@ std::vector<Track> tracks_of(const KvCacheSpec& spec) {
 
 // Fills in what `tokens` take.
 Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
+  const std::uint64_t text_bytes = kTextHostBytes + layout.tracks.size() * kTextTrackHostBytes;
   layout.memory = {.max_tokens = tokens,
                    .groups = std::vector<KvGroupMemory>(spec.groups.size()),
-                   .counter_bytes = layout.tracks.size() * kTrackCounters * sizeof(std::uint64_t)};
+                   .counter_bytes = layout.tracks.size() * kTrackCounters * sizeof(std::uint64_t),
+                   .host_bytes = spec.max_sequences * text_bytes + spec.max_step_tokens * kStepTokenHostBytes};
   for (Track& track : layout.tracks) {
     auto memory = measure(track, {tokens, spec.max_sequences, spec.max_step_tokens});
     if (!memory) return memory.error();
     track.memory = *memory;
     KvGroupMemory& group = layout.memory.groups[track.group];
     (track.side == KvSide::keys ? group.k : group.v) = *memory;
+    layout.memory.host_bytes += (memory->sealed.pages + memory->dense.pages + memory->sinks.pages) * kPageHostBytes;
     if (layout.memory.bytes() > kMaxBytes) {
       return core::refuse(of("max_tokens"), tokens, "a cache of at most 2^60 bytes");
     }

@@ -17,10 +17,14 @@ struct PageRule {
   std::optional<std::uint64_t> window = {};
   bool seals = false;
 
-  // Pages before this one have left the window, and would not be seen even if the whole tail were taken back.
+  // Pages before this one are seen by no row from `position` on.
+  constexpr std::uint64_t first_seen_page(std::uint64_t position) const noexcept {
+    return window && position >= *window ? (position + 1 - *window) / page : 0;
+  }
+
+  // Pages before this one may leave: even with the whole tail taken back, the newest token does not see them.
   constexpr std::uint64_t first_page(std::uint64_t length) const noexcept {
-    const std::uint64_t kept = window ? tail + *window - 1 : length;
-    return length > kept ? (length - kept) / page : 0;
+    return length > tail ? first_seen_page(length - tail - 1) : 0;
   }
 
   // Pages before this one are wholly older than the tail.
@@ -32,6 +36,10 @@ struct PageRule {
 };
 
 inline constexpr std::size_t kTrackCounters = 2;  // of 64 bits
+
+// What the host keeps, at most: of a text, of one of its tracks, of a token of a step, and of a page that was used.
+inline constexpr std::uint64_t kTextHostBytes = 512, kTextTrackHostBytes = 320, kStepTokenHostBytes = 16;
+inline constexpr std::uint64_t kPageHostBytes = 32;
 
 // One side of a group: its keys or its values.
 struct Track {

@@ -20,12 +20,24 @@ std::uint64_t next_id() noexcept {
   return ++last;
 }
 
+// What will pass without the caller's doing: it may wait() and try again.
+Error busy(Error refusal) noexcept {
+  refusal.code = Errc::busy;
+  return refusal;
+}
+
 }  // namespace
 
 void Work::ended(End end) noexcept { state->ended(*this, end); }
 
-State::State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout)
-    : id_(next_id()), device_(std::move(device)), spec_(spec), layout_(std::move(layout)), slots_(spec.max_sequences) {
+State::State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout, Allocated memory)
+    : id_(next_id()),
+      device_(std::move(device)),
+      spec_(spec),
+      layout_(std::move(layout)),
+      memory_(std::move(memory.tracks)),
+      counters_(std::move(memory.counters)),
+      no_pages_(std::make_shared<const KvPages>()) {
   for (const Track& track : layout_.tracks) pools_.emplace_back(track.memory);
 }
 
@@ -33,18 +45,18 @@ Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& 
   if (!device.state()) return core::refuse({"KvCache::create", {"device"}}, "moved from", "an open one");
   auto layout = lay_out(spec);
   if (!layout) return layout.error();
-  auto state = std::make_shared<State>(device.state(), spec, std::move(layout).value());
-  for (const Track& track : state->layout_.tracks) {
+  Allocated allocated;
+  for (const Track& track : layout->tracks) {
     auto memory = TrackMemory::allocate(device, track);
     if (!memory) return memory.error();
-    state->memory_.push_back(std::move(memory).value());
+    allocated.tracks.push_back(std::move(memory).value());
   }
-  auto counters = device.allocate(state->layout_.memory.counter_bytes);
+  auto counters = device.allocate(layout->memory.counter_bytes);
   if (!counters) return counters.error();
-  state->counters_ = std::move(counters).value();
-  const std::vector<std::byte> zeros(state->counters_.size_bytes());
-  if (Status status = state->counters_.write(zeros); !status) return status.error();
-  return state;
+  allocated.counters = std::move(counters).value();
+  const std::vector<std::byte> zeros(allocated.counters.size_bytes());
+  if (Status status = allocated.counters.write(zeros); !status) return status.error();
+  return std::make_shared<State>(device.state(), spec, std::move(layout).value(), std::move(allocated));
 }
 
 // ---- finding things
@@ -66,11 +78,54 @@ Result<std::size_t> State::find_layer(std::string_view op, std::uint32_t number)
   return core::refuse({op, {"layer"}}, number, "one of the {} that the groups name", layout_.layers.size());
 }
 
-Result<std::uint32_t> State::free_slot() const {
-  const auto found = std::ranges::find(slots_, false, &Slot::open);
-  if (found != slots_.end()) return static_cast<std::uint32_t>(found - slots_.begin());
-  return Error{Errc::out_of_pages,
-               core::text("KvCache: all {} sequences are open, as many as max_sequences allows", slots_.size())};
+Result<std::uint32_t> State::find_to_change(const core::Refusal& refusal, Sequence sequence, const Work& work) const {
+  auto slot = find(refusal, sequence);
+  if (!slot) return slot;
+  const Work* const other = slots_[*slot].changed_in;
+  if (other == nullptr || other == &work) return slot;
+  return busy(core::refuse(refusal, "changed in another encoder that is not submitted yet",
+                           "that encoder, or its end before: wait() tells when"));
+}
+
+// It stays free until its text is there. Slots may move.
+Result<std::uint32_t> State::free_slot() {
+  if (!free_slots_.empty()) return free_slots_.back();
+  if (slots_.size() == spec_.max_sequences) {
+    return Error{Errc::out_of_pages,
+                 core::text("KvCache: all {} sequences are open, as many as max_sequences allows", slots_.size())};
+  }
+  if (slots_.size() == slots_.capacity()) {
+    constexpr std::size_t kFew = 16;
+    const std::size_t room = std::min<std::size_t>(spec_.max_sequences, std::max(kFew, 2 * slots_.size()));
+    free_slots_.reserve(room);
+    due_.reserve(room);
+    slots_.reserve(room);
+  }
+  free_slots_.push_back(static_cast<std::uint32_t>(slots_.size()));
+  slots_.emplace_back();
+  return free_slots_.back();
+}
+
+void State::vacate(std::uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  slot.text = {};
+  slot.before.reset();
+  slot.changed_in = nullptr;
+  slot.open = false;
+  ++slot.generation;
+  free_slots_.push_back(index);
+}
+
+void State::list_if_due(std::uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  if (slot.is_listed || !is_due(layout_.tracks, slot.text, slot.text.length)) return;
+  slot.is_listed = true;
+  due_.push_back(index);
+}
+
+// Older ones may find that what they would see has left.
+std::uint64_t State::first_row(const Text& text) noexcept {
+  return text.step && text.step->is_held() ? text.step_begin : text.length;
 }
 
 bool State::is_finished(const Step& step, const Work& work) const noexcept {
@@ -82,10 +137,13 @@ Status State::check_finished(const core::Refusal& refusal, const Text& text, con
   for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
     const AppendMark& mark = text.step->marks[layer];
     if (mark.is_before(work)) continue;
-    return core::refuse(refusal,
-                        core::text("in a step whose layer {} {}", layout_.layers[layer].number,
-                                   mark.recorded_in != nullptr ? "was appended in another encoder that is not submitted"
-                                                               : "was not appended"),
+    const std::uint32_t number = layout_.layers[layer].number;
+    if (mark.recorded_in != nullptr) {
+      return busy(core::refuse(
+          refusal, core::text("in a step whose layer {} was appended in another encoder that is not submitted", number),
+          "that encoder's end before: wait() tells when"));
+    }
+    return core::refuse(refusal, core::text("in a step whose layer {} was not appended", number),
                         "every layer appended before, or a truncation that takes the step back");
   }
   return {};
@@ -100,12 +158,10 @@ bool State::is_alive(const Step& step, const Step::Part& part) const noexcept {
 
 Result<Sequence> State::open() {
   const std::lock_guard lock(mutex_);
+  Text text{.tracks = std::vector<Pages>(layout_.tracks.size(), no_pages_)};
   auto index = free_slot();
   if (!index) return index.error();
-  Text text{.length = 0, .tracks = {}, .step = {}};
-  for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
-    text.tracks.push_back(std::make_shared<const KvPages>());
-  }
+  free_slots_.pop_back();
   Slot& slot = slots_[*index];
   slot.text = std::move(text);
   slot.open = true;
@@ -116,31 +172,52 @@ Status State::close(Sequence sequence) {
   const std::lock_guard lock(mutex_);
   auto index = find({"KvCache::close", {"sequence"}}, sequence);
   if (!index) return index.error();
-  Slot& slot = slots_[*index];
+  const Slot& slot = slots_[*index];
   std::vector<PageUse> uses = uses_of(slot.text);
   limbo_.reserve(limbo_.size() + works_.size() + 1);
-  const auto changing = std::ranges::find(works_, true, &Work::changes);
-  if (changing == works_.end()) {
-    give_back(std::move(uses));
-  } else {
+  if (Work* const work = slot.changed_in; work != nullptr) {
     // Submitted, the text goes as it is; dropped, as it was.
-    Work& work = **changing;
-    const auto before = std::ranges::find(work.before, *index, &Work::Before::slot);
-    const bool forked = std::ranges::find(work.forked, *index) != work.forked.end();
-    const std::vector<PageUse> were = forked                        ? std::vector<PageUse>{}
-                                      : before != work.before.end() ? uses_of(before->text)
-                                                                    : uses;
-    work.given.reserve(work.given.size() + uses.size());
-    work.taken.reserve(work.taken.size() + were.size());
-    work.given.insert(work.given.end(), uses.begin(), uses.end());
-    work.taken.insert(work.taken.end(), were.begin(), were.end());
-    if (before != work.before.end()) work.before.erase(before);
-    std::erase(work.forked, *index);
+    const std::vector<PageUse> were = slot.before ? uses_of(*slot.before) : std::vector<PageUse>{};
+    work->given.reserve(work->given.size() + uses.size());
+    work->taken.reserve(work->taken.size() + were.size());
+    work->given.insert(work->given.end(), uses.begin(), uses.end());
+    work->taken.insert(work->taken.end(), were.begin(), were.end());
+  } else {
+    give_back(std::move(uses));
   }
-  slot.text = {};
-  slot.open = false;
-  ++slot.generation;
+  vacate(*index);
+  ended_.notify_all();
   return {};
+}
+
+// Whether pages wait for the end of an encoder up to `serial`.
+bool State::pages_wait(std::uint64_t serial, const Work* except) const noexcept {
+  const auto is_open = [&](const Work* work) { return work != except && work->serial != 0 && work->serial <= serial; };
+  return std::ranges::any_of(works_, [&](const Work* work) {
+    return is_open(work) && (!limbo_.empty() || !work->given.empty() || !work->taken.empty());
+  });
+}
+
+Status State::wait(Sequence sequence, std::chrono::milliseconds at_most) const {
+  const core::Refusal of_sequence{"KvCache::wait", {"sequence"}};
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+  const auto deadline = std::chrono::steady_clock::now() + std::clamp(at_most, std::chrono::milliseconds(0), kLongest);
+  std::unique_lock lock(mutex_);
+  const std::uint64_t serial = short_until_;
+  for (bool in_time = true;;) {
+    auto index = find(of_sequence, sequence);
+    if (!index) return index.error();
+    const Slot& slot = slots_[*index];
+    const bool appending = slot.text.step && std::ranges::any_of(slot.text.step->marks, [](const AppendMark& mark) {
+                             return mark.recorded_in != nullptr;
+                           });
+    if (slot.changed_in == nullptr && !appending && !pages_wait(serial, nullptr)) return {};
+    if (!in_time) {
+      return busy(core::refuse(of_sequence, core::text("held by an encoder after {} ms, or pages are", at_most.count()),
+                               "the encoder's end"));
+    }
+    in_time = ended_.wait_until(lock, deadline) == std::cv_status::no_timeout;
+  }
 }
 
 Result<Work*> State::work_in(std::string_view op, Encoder& encoder) {
@@ -164,18 +241,18 @@ template <class Plan>
 Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step) {
   auto work = work_in(op, encoder);
   if (!work) return work.error();
-  for (const Work* const other : works_) {
-    if (other == *work || !other->changes) continue;
-    return core::refuse({op, {"encoder"}}, "not the one that changed the cache before and is not submitted yet",
-                        "that one, or its submission first");
-  }
   Change change(layout_.tracks, pools_);
-  NewTexts texts(slots_.size());
-  if (Status status = plan(change, **work, texts); !status) return status;
+  NewTexts texts{slots_, ++last_change_};
+  if (Status status = plan(change, **work, texts); !status) {
+    if (!change.lacks_pages() || !pages_wait(last_serial_, *work)) return status;
+    short_until_ = last_serial_;
+    return busy(
+        {Errc::busy, core::text("{}, some until other encoders end: wait() tells when", status.error().message)});
+  }
   settle_others(change, **work, texts);
-  Memo memo = prepare(**work, change, texts);
+  prepare(**work, change, texts);
   if (Status status = record(encoder, change); !status) return status;
-  apply(**work, change, texts, memo);
+  apply(**work, change, texts);
   if (step) {
     step->extended_in = *work;
     (*work)->steps.push_back(std::move(step));
@@ -185,14 +262,20 @@ Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, st
 
 // A text that is not in the step may wait; it is settled here where pages are left, so that it gives back dense ones.
 void State::settle_others(Change& change, const Work& work, NewTexts& texts) {
-  for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
-    const Text& text = slots_[slot].text;
-    if (!slots_[slot].open || texts.named[slot] || !change.is_due(text)) continue;
-    if (text.step && !is_finished(*text.step, work)) continue;
+  std::erase_if(due_, [&](std::uint32_t index) {
+    Slot& slot = slots_[index];
+    slot.is_listed = slot.open && is_due(layout_.tracks, slot.text, slot.text.length);
+    return !slot.is_listed;
+  });
+  for (const std::uint32_t index : due_) {
+    const Slot& slot = slots_[index];
+    const Text& text = slot.text;
+    if (texts.has(index) || (slot.changed_in != nullptr && slot.changed_in != &work)) continue;
+    if (!is_due(layout_.tracks, text, first_row(text)) || (text.step && !is_finished(*text.step, work))) continue;
     Change other(layout_.tracks, pools_);
-    auto settled = other.settled(text);
+    auto settled = other.settled(text, first_row(text));
     if (!settled) continue;
-    texts.add(slot, std::move(settled).value());
+    texts.add(index, std::move(settled).value());
     change.merge(std::move(other));
   }
 }
@@ -210,32 +293,16 @@ Status State::record(Encoder& encoder, const Change& change) const {
 }
 
 // All that may fail for want of memory, so that apply() cannot.
-State::Memo State::prepare(Work& work, const Change& change, const NewTexts& texts) const {
-  Memo memo;
-  for (const NewText& fresh : texts.list) {
-    const Slot& slot = slots_[fresh.slot];
-    const bool known = std::ranges::find(work.before, fresh.slot, &Work::Before::slot) != work.before.end() ||
-                       std::ranges::find(work.forked, fresh.slot) != work.forked.end();
-    if (known) continue;
-    if (slot.open) {
-      memo.before.push_back({fresh.slot, slot.text});
-    } else {
-      memo.forked.push_back(fresh.slot);
-    }
-  }
-  work.before.reserve(work.before.size() + memo.before.size());
-  work.forked.reserve(work.forked.size() + memo.forked.size());
+void State::prepare(Work& work, const Change& change, const NewTexts& texts) {
+  work.slots.reserve(work.slots.size() + texts.list.size());
   work.taken.reserve(work.taken.size() + change.taken().size());
   work.given.reserve(work.given.size() + change.given().size());
   work.steps.reserve(work.steps.size() + 1);
-  return memo;
 }
 
-void State::apply(Work& work, Change& change, NewTexts& texts, Memo& memo) noexcept {
+void State::apply(Work& work, Change& change, NewTexts& texts) noexcept {
   start(work);
   work.changes = true;
-  std::ranges::move(memo.before, std::back_inserter(work.before));
-  std::ranges::move(memo.forked, std::back_inserter(work.forked));
   work.taken.insert(work.taken.end(), change.taken().begin(), change.taken().end());
   work.given.insert(work.given.end(), change.given().begin(), change.given().end());
   for (std::size_t track = 0; track < layout_.tracks.size(); ++track) {
@@ -245,8 +312,16 @@ void State::apply(Work& work, Change& change, NewTexts& texts, Memo& memo) noexc
     work.copied_bytes += moves.copied_slots() * layout_.tracks[track].slot_bytes();
   }
   for (NewText& fresh : texts.list) {
-    slots_[fresh.slot].text = std::move(fresh.text);
-    slots_[fresh.slot].open = true;
+    Slot& slot = slots_[fresh.slot];
+    if (slot.changed_in == nullptr) {
+      slot.changed_in = &work;
+      work.slots.push_back(fresh.slot);
+      if (slot.open) slot.before = std::move(slot.text);
+    }
+    if (!slot.open) free_slots_.pop_back();  // a fork's: the one that free_slot() gave
+    slot.open = true;
+    slot.text = std::move(fresh.text);
+    list_if_due(fresh.slot);
   }
   change.keep();
 }
@@ -260,21 +335,27 @@ void State::ended(Work& work, runtime::Watcher::End end) noexcept {
     mark = {.recorded_in = nullptr, .submitted = submitted};
   }
   for (const std::shared_ptr<Step>& step : work.steps) step->extended_in = nullptr;
-  if (work.changes && submitted) {
+  for (const std::uint32_t index : work.slots) {
+    Slot& slot = slots_[index];
+    if (slot.changed_in != &work) continue;  // closed since
+    slot.changed_in = nullptr;
+    if (submitted) {
+      slot.before.reset();
+    } else if (slot.before) {
+      slot.text = *std::exchange(slot.before, std::nullopt);
+      list_if_due(index);
+    } else {
+      vacate(index);
+    }
+  }
+  if (submitted) {
     seals_ += work.seals;
     unseals_ += work.unseals;
     copied_bytes_ += work.copied_bytes;
-    give_back(std::move(work.given));
-  } else if (work.changes) {
-    for (Work::Before& before : work.before) slots_[before.slot].text = std::move(before.text);
-    for (const std::uint32_t index : work.forked) {
-      slots_[index].text = {};
-      slots_[index].open = false;
-      ++slots_[index].generation;
-    }
-    give_back(std::move(work.taken));
   }
+  if (work.changes) give_back(std::move(submitted ? work.given : work.taken));
   leave_limbo();
+  ended_.notify_all();
 }
 
 void State::start(Work& work) noexcept {
@@ -309,15 +390,17 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
   if (extensions.empty()) return core::refuse({kOp, {"extensions"}}, "empty", "at least one");
   auto step = std::make_shared<Step>();
   step->marks.resize(layout_.layers.size());
+  const auto holder = std::make_shared<const std::shared_ptr<Step>>(step);
+  step->holders = holder;
   const auto plan = [&](Change& change, const Work& work, NewTexts& texts) -> Status {
     std::uint64_t tokens = 0;
     for (std::size_t i = 0; i < extensions.size(); ++i) {
       const KvExtension& extension = extensions[i];
       const core::Refusal of_sequence{kOp, {"extensions", i, "sequence"}};
       const core::Refusal of_tokens{kOp, {"extensions", i, "tokens"}};
-      auto slot = find(of_sequence, extension.sequence);
+      auto slot = find_to_change(of_sequence, extension.sequence, work);
       if (!slot) return slot.error();
-      if (texts.named[*slot]) {
+      if (texts.has(*slot)) {
         return core::refuse(of_sequence, "extended by this step already", "each sequence once");
       }
       const Text& text = slots_[*slot].text;
@@ -333,11 +416,12 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
         return core::refuse(of_tokens, std::uint64_t{extension.tokens},
                             "at most {} in all of a step, as max_step_tokens says", spec_.max_step_tokens);
       }
-      auto settled = change.settled(text);
+      auto settled = change.settled(text, text.length);
       if (!settled) return settled.error();
       auto extended = change.extended(*settled, extension.tokens);
       if (!extended) return extended.error();
       extended->step = step;
+      extended->step_begin = text.length;
       step->parts.push_back({extension.sequence, text.length, extension.tokens});
       for (std::uint64_t position = text.length; position < extended->length; ++position) {
         step->positions.push_back(static_cast<std::int64_t>(position));
@@ -347,7 +431,7 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
     return {};
   };
   if (Status status = change(kOp, encoder, plan, step); !status) return status.error();
-  return step;
+  return std::shared_ptr<Step>(holder, step.get());
 }
 
 Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
@@ -355,12 +439,12 @@ Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
   const std::lock_guard lock(mutex_);
   std::uint32_t child = 0;
   const auto plan = [&](Change& change, const Work& work, NewTexts& texts) -> Status {
-    auto slot = find(of_sequence, sequence);
+    auto slot = find_to_change(of_sequence, sequence, work);
     if (!slot) return slot.error();
     if (Status status = check_finished(of_sequence, slots_[*slot].text, work); !status) return status;
     auto free = free_slot();
     if (!free) return free.error();
-    auto settled = change.settled(slots_[*slot].text);
+    auto settled = change.settled(slots_[*slot].text, first_row(slots_[*slot].text));
     if (!settled) return settled.error();
     auto forked = change.forked(*settled);
     if (!forked) return forked.error();
@@ -378,7 +462,7 @@ Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length
   constexpr std::string_view kOp = "KvCache::truncate";
   const std::lock_guard lock(mutex_);
   return change(kOp, encoder, [&](Change& change, const Work& work, NewTexts& texts) -> Status {
-    auto slot = find({kOp, {"sequence"}}, sequence);
+    auto slot = find_to_change({kOp, {"sequence"}}, sequence, work);
     if (!slot) return slot.error();
     const Text& text = slots_[*slot].text;
     if (length > text.length) {
@@ -391,14 +475,13 @@ Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length
         return mark.recorded_in != nullptr && mark.recorded_in != &work;
       });
       // A step that is not finished must go as a whole; then what it left undone does not matter.
-      if (!is_finished(*text.step, work)) {
-        finished.length = std::ranges::find(text.step->parts, sequence, &Step::Part::sequence)->position;
-      }
+      if (!is_finished(*text.step, work)) finished.length = text.step_begin;
       if (elsewhere != text.step->marks.end() || length > finished.length) {
         return check_finished({kOp, {"sequence"}}, text, work);
       }
     }
-    auto truncated = this->truncated(change, finished, length);
+    const std::uint64_t first_row = length < text.length ? finished.length : State::first_row(text);
+    auto truncated = this->truncated(change, finished, length, first_row);
     if (!truncated) return truncated.error();
     if (length < text.length) truncated->step.reset();
     texts.add(*slot, std::move(truncated).value());
@@ -407,9 +490,9 @@ Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length
 }
 
 // Where pages are short, what is due stays dense, so that tokens can always be taken back.
-Result<Text> State::truncated(Change& change, const Text& text, std::uint64_t length) {
+Result<Text> State::truncated(Change& change, const Text& text, std::uint64_t length, std::uint64_t first_row) {
   Change settling(layout_.tracks, pools_);
-  auto truncated = settling.truncated(text, length);
+  auto truncated = settling.truncated(text, length, first_row);
   if (truncated) change.merge(std::move(settling));
   if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
   return change.cut(text, length);
@@ -483,13 +566,12 @@ Status State::check_append(const Step& step, std::size_t layer, const Work& work
                         "that one, or its submission first");
   }
   // A text that comes back if another encoder is dropped would lack what is stored without it now.
-  for (const Work* const other : works_) {
-    if (other == &work) continue;
-    for (const Work::Before& before : other->before) {
-      if (before.text.step.get() != &step || slots_[before.slot].text.step.get() == &step) continue;
-      return core::refuse(refusal, "taken back for a sequence in another encoder that is not submitted",
-                          "that one, or its submission first");
-    }
+  for (const Step::Part& part : step.parts) {
+    const Slot& slot = slots_[part.sequence.slot];
+    if (slot.changed_in == &work || !slot.before || slot.before->step.get() != &step) continue;
+    if (slot.text.step.get() == &step) continue;
+    return core::refuse(refusal, "taken back for a sequence in another encoder that is not submitted",
+                        "that one, or its submission first");
   }
   return {};
 }

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -40,6 +43,10 @@ struct Step {
   std::vector<std::int64_t> positions;
   std::vector<AppendMark> marks;      // one per layer of the layout
   const Work* extended_in = nullptr;  // not submitted yet: a layer in another encoder could outlive the step
+  std::weak_ptr<const void> holders;  // KvSteps, and open encoders that append to it
+
+  // Whether its rows may still be attended to. Then what they see stays.
+  bool is_held() const noexcept { return !holders.expired(); }
 };
 
 // What one encoder has recorded for a cache and not submitted yet.
@@ -48,10 +55,6 @@ class Work final : public runtime::Watcher {
   Work(std::shared_ptr<State> owner, const runtime::Recorder* in) noexcept : state(std::move(owner)), recorder(in) {}
   void ended(End end) noexcept override;
 
-  struct Before {
-    std::uint32_t slot;
-    Text text;
-  };
   struct Append {
     std::shared_ptr<Step> step;
     std::size_t layer;
@@ -63,8 +66,7 @@ class Work final : public runtime::Watcher {
   bool changes = false;      // the cache itself, beside appending
   std::vector<Append> appends;
   std::vector<std::shared_ptr<Step>> steps;  // that begin here
-  std::vector<Before> before;                // texts as they were
-  std::vector<std::uint32_t> forked;         // slots of texts that were not there
+  std::vector<std::uint32_t> slots;          // of texts that it changed; some may be closed since
   std::vector<PageUse> taken, given;
   std::uint64_t seals = 0, unseals = 0, copied_bytes = 0;
 };
@@ -73,7 +75,11 @@ class Work final : public runtime::Watcher {
 class State : public std::enable_shared_from_this<State> {
  public:
   static Result<std::shared_ptr<State>> create(Device& device, const KvCacheSpec& spec);
-  State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout);
+  struct Allocated {
+    std::vector<TrackMemory> tracks = {};
+    Buffer counters = {};
+  };
+  State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout, Allocated memory);
 
   const KvCacheSpec& spec() const noexcept { return spec_; }
   const KvMemory& memory() const noexcept { return layout_.memory; }
@@ -84,6 +90,7 @@ class State : public std::enable_shared_from_this<State> {
   Result<Sequence> fork(Encoder& encoder, Sequence sequence);
   Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
   Status settle(Encoder& encoder);
+  Status wait(Sequence sequence, std::chrono::milliseconds at_most) const;
 
   struct LayerInput {
     std::uint32_t layer;
@@ -105,6 +112,10 @@ class State : public std::enable_shared_from_this<State> {
     Text text = {};
     std::uint32_t generation = 0;
     bool open = false;
+    bool is_listed = false;           // in due_
+    std::uint64_t named_in = 0;       // the last change that named it
+    Work* changed_in = nullptr;       // the open encoder that changed it: others wait for its end
+    std::optional<Text> before = {};  // as it was before that; none where it was forked there
   };
   struct NewText {
     std::uint32_t slot;
@@ -112,18 +123,15 @@ class State : public std::enable_shared_from_this<State> {
   };
   // What a call makes of texts, each once.
   struct NewTexts {
-    explicit NewTexts(std::size_t slots) : named(slots) {}
     void add(std::uint32_t slot, Text text) {
       list.push_back({slot, std::move(text)});
-      named[slot] = true;
+      slots[slot].named_in = change;
     }
-    std::vector<NewText> list;
-    std::vector<bool> named;  // by slot
-  };
-  // What a work must remember of a change, ready to be moved into it.
-  struct Memo {
-    std::vector<Work::Before> before;
-    std::vector<std::uint32_t> forked;
+    bool has(std::uint32_t slot) const { return slots[slot].named_in == change; }
+
+    std::vector<Slot>& slots;
+    std::uint64_t change;  // its number
+    std::vector<NewText> list = {};
   };
   // Pages that wait until the encoders that were open when they were given back have ended.
   struct Limbo {
@@ -133,7 +141,11 @@ class State : public std::enable_shared_from_this<State> {
 
   Result<std::uint32_t> find(const core::Refusal& refusal, Sequence sequence) const;
   Result<std::size_t> find_layer(std::string_view op, std::uint32_t number) const;
-  Result<std::uint32_t> free_slot() const;
+  Result<std::uint32_t> find_to_change(const core::Refusal& refusal, Sequence sequence, const Work& work) const;
+  Result<std::uint32_t> free_slot();
+  void vacate(std::uint32_t index) noexcept;
+  void list_if_due(std::uint32_t index) noexcept;
+  static std::uint64_t first_row(const Text& text) noexcept;
   bool is_finished(const Step& step, const Work& work) const noexcept;
   Status check_finished(const core::Refusal& refusal, const Text& text, const Work& work) const;
   bool is_alive(const Step& step, const Step::Part& part) const noexcept;
@@ -146,10 +158,11 @@ class State : public std::enable_shared_from_this<State> {
   Status change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step = {});
   void settle_others(Change& change, const Work& work, NewTexts& texts);
   Status record(Encoder& encoder, const Change& change) const;
-  Memo prepare(Work& work, const Change& change, const NewTexts& texts) const;
-  void apply(Work& work, Change& change, NewTexts& texts, Memo& memo) noexcept;
-  Result<Text> truncated(Change& change, const Text& text, std::uint64_t length);
+  static void prepare(Work& work, const Change& change, const NewTexts& texts);
+  void apply(Work& work, Change& change, NewTexts& texts) noexcept;
+  Result<Text> truncated(Change& change, const Text& text, std::uint64_t length, std::uint64_t first_row);
 
+  bool pages_wait(std::uint64_t serial, const Work* except) const noexcept;
   void start(Work& work) noexcept;
   void give_back(std::vector<PageUse> uses) noexcept;
   void leave_limbo() noexcept;
@@ -160,17 +173,23 @@ class State : public std::enable_shared_from_this<State> {
   KvView empty_view(std::size_t layer) const;
 
   mutable std::mutex mutex_;
+  mutable std::condition_variable ended_;  // an encoder, submitted or dropped
   const std::uint64_t id_;
   const std::shared_ptr<runtime::DeviceState> device_;
   const KvCacheSpec spec_;
   const Layout layout_;
-  std::vector<TrackMemory> memory_;
-  Buffer counters_;
+  const std::vector<TrackMemory> memory_;
+  const Buffer counters_;
+  const Pages no_pages_;
   std::vector<TrackPools> pools_;
-  std::vector<Slot> slots_;
-  std::vector<Work*> works_;  // of open encoders, which own them
+  std::vector<Slot> slots_;                // as many as were ever open at once; those below have room for all of them
+  std::vector<std::uint32_t> free_slots_;  // the last is the next to be used
+  std::vector<std::uint32_t> due_;         // slots of texts that settling may change
+  std::uint64_t last_change_ = 0;          // number of changes that were tried
+  std::vector<Work*> works_;               // of open encoders, which own them
   std::uint64_t last_serial_ = 0;
-  std::vector<Limbo> limbo_;  // has room for one more of every open work
+  std::uint64_t short_until_ = 0;  // pages were short, and some waited for encoders up to this one
+  std::vector<Limbo> limbo_;       // has room for one more of every open work
   std::uint64_t seals_ = 0, unseals_ = 0, copied_bytes_ = 0;
 };
 

@@ -45,7 +45,7 @@ Result<std::uint64_t> layers_per_slab(const Device& device, const Track& track) 
 std::uint64_t Moves::copied_slots() const noexcept {
   std::uint64_t slots = 0;
   for (const auto& list : {std::span(to_sinks), std::span(from_sinks), std::span(copies)}) {
-    for (const SlotCopy& move : list) slots += move.tokens;
+    for (const ops::SlotCopy& move : list) slots += move.tokens;
   }
   return slots;
 }
@@ -93,29 +93,12 @@ SealedView TrackMemory::sealed(const Slab& slab, const PageFormat& format) const
                             {.pages = track_.memory.sealed.pages, .heads = slab.layers * track_.heads});
 }
 
-void TrackMemory::copy(Encoder& encoder, const SlotView& from, const SlotView& to,
-                       std::span<const SlotCopy> copies) const {
-  for (const SlotCopy& move : copies) {
-    const View source{.buffer = from.buffer,
-                      .dtype = from.dtype,
-                      .shape = {.tokens = move.tokens, .heads = from.shape.heads, .dim = from.shape.dim},
-                      .offset = from.offset + move.from * from.page_stride,
-                      .token_stride = from.slot_stride,
-                      .head_stride = from.head_stride};
-    SlotView target = to;  // the one page: a source in the same pool lies apart
-    target.shape.pages = 1;
-    target.offset += move.to * to.page_stride;
-    const StorePair pair{source, target};
-    const TokenRun run{.tokens = move.tokens, .position = 0, .capacity = to.shape.page_slots};
-    store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
-  }
-}
-
 void TrackMemory::record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const {
   for (const Slab& slab : slabs_) {
     const SlotView dense = slots(slab.dense, track_.rule.page, slab.layers);
     if (!moves.to_sinks.empty()) {
-      copy(encoder, dense, slots(slab.sinks, track_.rule.sinks, slab.layers), moves.to_sinks);
+      const SlotView sinks = slots(slab.sinks, track_.rule.sinks, slab.layers);
+      ops::copy_slots(encoder, {.from = dense, .to = sinks, .copies = moves.to_sinks});
     }
     if (track_.format && !moves.seals.empty()) {
       const SealedView pages = sealed(slab, *track_.format);
@@ -125,9 +108,10 @@ void TrackMemory::record(Encoder& encoder, const Moves& moves, const Counter& no
       unseal(encoder, {.from = sealed(slab, *track_.format), .to = dense, .pages = moves.unseals});
     }
     if (!moves.from_sinks.empty()) {
-      copy(encoder, slots(slab.sinks, track_.rule.sinks, slab.layers), dense, moves.from_sinks);
+      const SlotView sinks = slots(slab.sinks, track_.rule.sinks, slab.layers);
+      ops::copy_slots(encoder, {.from = sinks, .to = dense, .copies = moves.from_sinks});
     }
-    copy(encoder, dense, dense, moves.copies);
+    ops::copy_slots(encoder, {.from = dense, .to = dense, .copies = moves.copies});
   }
 }
 

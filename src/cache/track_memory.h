@@ -5,25 +5,20 @@
 #include <vector>
 
 #include "cache/layout.h"
+#include "ops/store/copy_slots.h"
 #include "rota/device.h"
 #include "rota/kv_cache.h"
 #include "rota/ops.h"
 
 namespace rota::cache {
 
-// Slots of one page, from its first, for all layers and heads.
-struct SlotCopy {
-  std::uint32_t from, to;
-  std::uint64_t tokens;
-};
-
 // What a change of a cache moves in one track, in this order.
 struct Moves {
-  std::vector<SlotCopy> to_sinks = {};
+  std::vector<ops::SlotCopy> to_sinks = {};
   std::vector<SealPage> seals = {};
   std::vector<UnsealPage> unseals = {};
-  std::vector<SlotCopy> from_sinks = {};
-  std::vector<SlotCopy> copies = {};  // from dense to dense
+  std::vector<ops::SlotCopy> from_sinks = {};
+  std::vector<ops::SlotCopy> copies = {};  // from dense to dense
 
   std::uint64_t copied_slots() const noexcept;
 };
@@ -50,7 +45,6 @@ class TrackMemory {
   explicit TrackMemory(const Track& track) : track_(track) {}
   SlotView slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const;
   SealedView sealed(const Slab& slab, const PageFormat& format) const;
-  void copy(Encoder& encoder, const SlotView& from, const SlotView& to, std::span<const SlotCopy> copies) const;
 
   Track track_;
   std::uint64_t slab_layers_ = 0;  // of every slab but the last

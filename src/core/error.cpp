@@ -22,6 +22,7 @@ std::string_view name(Errc code) noexcept {
     case Errc::no_device: return "no device";
     case Errc::out_of_memory: return "out of memory";
     case Errc::out_of_pages: return "out of pages";
+    case Errc::busy: return "busy";
     case Errc::device_lost: return "device lost";
     case Errc::pipeline_failed: return "pipeline failed";
     case Errc::io: return "input/output";

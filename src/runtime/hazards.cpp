@@ -10,15 +10,14 @@ bool Hazards::needs_barrier(std::span<const Binding> bindings) {
   const auto conflicts = [this](const Binding& next) {
     const auto touched = since_barrier_.find(next.memory.get());
     if (touched == since_barrier_.end()) return false;
-    const auto meets = [&](const core::ByteRange& before) { return before.overlaps(next.touched); };
-    return std::ranges::any_of(touched->second.writes, meets) ||
-           (next.access == Access::write && std::ranges::any_of(touched->second.reads, meets));
+    const auto& [reads, writes] = touched->second;
+    return writes.overlaps(next.touched) || (next.access == Access::write && reads.overlaps(next.touched));
   };
   const bool barrier = std::ranges::any_of(touching, conflicts);
   if (barrier) since_barrier_.clear();
   for (const Binding& binding : touching) {
     Touched& touched = since_barrier_[binding.memory.get()];
-    (binding.access == Access::write ? touched.writes : touched.reads).push_back(binding.touched);
+    (binding.access == Access::write ? touched.writes : touched.reads).add(binding.touched);
   }
   return barrier;
 }

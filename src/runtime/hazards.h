@@ -2,8 +2,8 @@
 
 #include <map>
 #include <span>
-#include <vector>
 
+#include "core/range_set.h"
 #include "runtime/command.h"
 
 namespace rota::runtime {
@@ -17,7 +17,7 @@ class Hazards {
 
  private:
   struct Touched {
-    std::vector<core::ByteRange> reads, writes;
+    core::RangeSet reads, writes;
   };
   std::map<const Memory*, Touched> since_barrier_;
 };

@@ -338,6 +338,7 @@ class Estimator {
     }
     rows.push_back(
         row_of(entry, {"total", model_.layers(), found.memory.bytes(), values, found.as_f16, found.context}));
+    rows.back()["host_bytes"] = found.memory.host_bytes;
   }
 
   Json row_of(const Case& entry, const Line& line) {

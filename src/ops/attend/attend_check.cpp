@@ -89,6 +89,20 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
   return {};
 }
 
+// What the first row sees is there: later rows begin later. A ring without a window is one itself.
+Status check_seen(const Attend& call, const StoredSide& side, const AttendText& text, std::size_t index) {
+  const KvPages& pages = *side.view.sequences[index];
+  std::uint64_t there = pages.first_page * side.page();
+  if (pages.ring && call.kv.window && text.length > *pages.ring) there = text.length - *pages.ring;
+  if (text.rows == 0 || there == 0) return {};
+  const std::uint64_t seen = first_seen(call, text, 0);
+  if (seen >= there) return {};
+  return core::refuse({kAttend, {"rows", index}}, text.rows,
+                      "rows that see what is there: the first sees position {} and on, and {}[{}] has nothing before "
+                      "position {}",
+                      seen, side.sequences, index, there);
+}
+
 Status check_numbers(const Attend& call) {
   // As f32, and with quotients that are numbers of f32.
   constexpr double kLargest = 1e30;
@@ -254,6 +268,8 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
     if (Status status = check_pages(k, i, length); !status) return status.error();
     if (Status status = check_pages(v, i, length); !status) return status.error();
     const AttendText text{length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
+    if (Status status = check_seen(call, k, text, i); !status) return status.error();
+    if (Status status = check_seen(call, v, text, i); !status) return status.error();
     if (Status status = planner.add(text); !status) return status.error();
     token += rows;
   }

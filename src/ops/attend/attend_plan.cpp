@@ -52,9 +52,7 @@ KeyRange kept(const AttendText& text, const StoredSide& k, const StoredSide& v) 
 // The keys that a row sees.
 KeyRange seen(const Attend& call, const AttendText& text, const KeyRange& all, std::uint64_t row) {
   if (call.mask == Mask::none) return all;
-  const std::uint64_t end = text.length - text.rows + row + 1;
-  const std::uint64_t window = call.kv.window.value_or(end);
-  return {std::max(all.begin, end > window ? end - window : 0), end};
+  return {std::max(all.begin, first_seen(call, text, row)), text.length - text.rows + row + 1};
 }
 
 }  // namespace

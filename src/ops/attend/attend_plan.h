@@ -34,6 +34,13 @@ struct AttendText {
   const KvPages& v;
 };
 
+// The first key that a row sees, whether it is there or not.
+inline std::uint64_t first_seen(const Attend& call, const AttendText& text, std::uint64_t row) {
+  if (call.mask == Mask::none || !call.kv.window) return 0;
+  const std::uint64_t end = text.length - text.rows + row + 1;
+  return end > *call.kv.window ? end - *call.kv.window : 0;
+}
+
 // Pages that a text needs, those that have left included.
 inline std::uint64_t pages_wanted(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
   const std::uint64_t slots = pages.ring.value_or(length);

@@ -104,6 +104,8 @@ TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
     };
     KvView full = lay_slots({.capacities = {length}}, later(k[0]), later(v[0]));
     full.window = window;
+    if (window >= length) full.window.reset();                  // the ring is one
+    if (window < length && window + rows > length + 1) return;  // the first row would see what the ring has lost
     RC_ASSERT(run(full, asked) == run(whole, asked));
   }));
 }

@@ -116,7 +116,10 @@ TEST_F(AttendCheck, AcceptsASoundCall) {
     c.soft_cap.reset();
   });
   expect_accepted([](Call& c) { c.scale = -1e30; });
-  expect_accepted([](Call& c) { c.kv.window = kMax; });
+  expect_accepted([](Call& c) {
+    c.kv.window = kMax;
+    c.kv.lengths[1] = 90;  // as much as the ring has
+  });
   expect_accepted([](Call& c) { c.mask = Mask::none; });
   expect_accepted([](Call& c) { c.q.token_stride = c.q.head_stride = 0; });  // one vector for all: only read
   expect_accepted([](Call& c) {                                              // one each
@@ -371,8 +374,40 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
       pages(c, 0).places.erase(pages(c, 0).places.begin(),
                                pages(c, 0).places.begin() + static_cast<std::ptrdiff_t>(left));
       side(c).sealed.reset();
+      c.kv.window = 80;
     });
   }
+}
+
+TEST_F(AttendCheck, RefusesRowsWhoseWindowBeginsBeforeWhatIsThere) {
+  for (const bool keys : {true, false}) {
+    // Of 300 tokens two pages of keys (of 64) or one of values (of 128) have left. Rows are at 295 and on.
+    const auto leave = [keys](Call& c, std::optional<std::uint64_t> window) {
+      KvPages& pages = keys ? *c.k[0] : *c.v[0];
+      pages.first_page = keys ? 2 : 1;
+      pages.places.erase(pages.places.begin(), pages.places.begin() + (keys ? 2 : 1));
+      pages.sinks.reset();
+      c.rows = {5, 0};
+      c.kv.window = window;
+    };
+    const std::string there = keys ? "and kv.k.sequences[0] has nothing before position 128"
+                                   : "and kv.v.sequences[0] has nothing before position 128";
+    expect_accepted([&](Call& c) { leave(c, 296 - 128); });
+    expect_refused([&](Call& c) { leave(c, 296 - 127); },
+                   "rows[0] is 5; wanted rows that see what is there: the first sees position 127 and on, " + there);
+    expect_refused([&](Call& c) { leave(c, {}); }, "the first sees position 0 and on, " + there);
+    expect_refused(
+        [&](Call& c) {
+          leave(c, {});
+          c.mask = Mask::none;
+        },
+        "the first sees position 0 and on, " + there);
+  }
+  // A ring of 100 keys and 90 values, 200 tokens, rows at 197 and on: a window is held to what the ring has.
+  expect_accepted([](Call& c) { c.kv.window = 198 - 110; });
+  expect_refused([](Call& c) { c.kv.window = 198 - 110 + 1; },
+                 "rows[1] is 3; wanted rows that see what is there: the first sees position 109 and on, and "
+                 "kv.v.sequences[1] has nothing before position 110");
 }
 
 // One page of `slots` slots that is all pages of any text: small views, and large plans.
@@ -534,6 +569,19 @@ struct ModelText {
     return key <= position && (!call.kv.window || position - key < *call.kv.window);
   }
 
+  // Of a row's window, which is all that it may see unless a ring is the window.
+  bool has_all_of_its_window(std::uint64_t row) const {
+    const std::uint64_t position = call.mask == Mask::none ? length() - 1 : length() - rows() + row;
+    for (const KvSideView* const side : {&call.kv.k, &call.kv.v}) {
+      if (pages(*side).ring && !call.kv.window) continue;
+      for (std::uint64_t key = 0; length() > 0 && key <= position; ++key) {
+        const bool is_asked = !call.kv.window || position - key < *call.kv.window;
+        if (is_asked && !is_there(*side, key)) return false;
+      }
+    }
+    return true;
+  }
+
   KeySource source(const KvSideView& side, std::uint64_t key) const {
     if (pages(side).sinks && key < side.sinks->shape.page_slots) return KeySource::sinks;
     return key / side.dense.shape.page_slots < pages(side).sealed_pages ? KeySource::sealed : KeySource::dense;
@@ -648,6 +696,16 @@ void check_plan(const Attend& call, const runtime::Target& target, const AttendP
   check_scratch(call, target, plan, chunks);
 }
 
+bool has_all_that_rows_see(const Attend& call) {
+  for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
+    const ModelText text{call, i};
+    for (std::uint64_t row = 0; row < text.rows(); ++row) {
+      if (!text.has_all_of_its_window(row)) return false;
+    }
+  }
+  return true;
+}
+
 // Whether a list names what the text needs, page by page.
 bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length) {
   if (pages.ring && (*pages.ring == 0 || pages.first_page != 0 || pages.sealed_pages != 0 || pages.sinks)) return false;
@@ -688,13 +746,14 @@ class AttendPlans : public AttendCheck {
     return side;
   }
 
-  static KvPages draw_pages(const KvSideView& side, std::uint64_t length) {
+  // Pages have left up to `seen`, seldom beyond.
+  static KvPages draw_pages(const KvSideView& side, std::uint64_t length, std::uint64_t seen) {
     KvPages pages;
     if (sometimes(3)) pages.ring = 1 + upto(400);
     const std::uint64_t page = side.dense.shape.page_slots;
     const std::uint64_t count = (pages.ring.value_or(length) + page - 1) / page;
     if (!pages.ring) {
-      if (sometimes(3)) pages.first_page = upto(count);
+      if (sometimes(2)) pages.first_page = upto(sometimes(10) ? count : std::min(count, seen / page));
       pages.sealed_pages = upto(side.sealed ? count : pages.first_page);
       if (side.sinks && sometimes(2)) pages.sinks = static_cast<std::uint32_t>(upto(side.sinks->shape.pages - 1));
     }
@@ -722,8 +781,10 @@ class AttendPlans : public AttendCheck {
       call.kv.lengths.push_back(length);
       call.rows.push_back(upto(call.mask == Mask::none ? 20 : std::min<std::uint64_t>(length, 20)));
       tokens += call.rows.back();
-      call.k.push_back(std::make_shared<KvPages>(draw_pages(call.kv.k, length)));
-      call.v.push_back(std::make_shared<KvPages>(draw_pages(call.kv.v, length)));
+      const std::uint64_t before = length + 1 - std::max<std::uint64_t>(call.rows.back(), 1);
+      const std::uint64_t seen = before - std::min(before, call.kv.window.value_or(before));
+      call.k.push_back(std::make_shared<KvPages>(draw_pages(call.kv.k, length, seen)));
+      call.v.push_back(std::make_shared<KvPages>(draw_pages(call.kv.v, length, seen)));
     }
     if (call.kv.window && !call.k.empty() && sometimes(2)) {  // begins near where another source does
       const std::uint64_t sealed = call.k[0]->sealed_pages * call.kv.k.dense.shape.page_slots;
@@ -771,8 +832,9 @@ TEST_F(AttendPlans, HaveEveryKeyThatARowSeesOnce) {
     const Call call = draw();
     const Attend attend = attend_of(call);
     const auto plan = check_attend(attend, target);
-    if (!plan) RC_FAIL(plan.error().message);
-    check_plan(attend, target, *plan);
+    RC_CLASSIFY(plan.ok());
+    RC_ASSERT(plan.ok() == has_all_that_rows_see(attend));
+    if (plan) check_plan(attend, target, *plan);
   }));
 }
 
@@ -790,6 +852,7 @@ TEST_F(AttendPlans, OfListsThatMayBeSpoiledAreRefusedOrStayInside) {
     }
     const Attend attend = attend_of(call);
     const auto plan = check_attend(attend, target);
+    sound = sound && has_all_that_rows_see(attend);
     RC_ASSERT(plan.ok() == sound);
     RC_CLASSIFY(sound);
     if (plan) check_plan(attend, target, *plan);
@@ -799,7 +862,9 @@ TEST_F(AttendPlans, OfListsThatMayBeSpoiledAreRefusedOrStayInside) {
 TEST_F(AttendPlans, OfATextDoNotDependOnOtherTexts) {
   EXPECT_TRUE(rc::check("texts alone", [this] {
     const Call call = draw();
-    const std::vector<Chunk> together = chunks_of(check_attend(attend_of(call), target).value());
+    const auto plan = check_attend(attend_of(call), target);
+    RC_PRE(plan.ok());
+    const std::vector<Chunk> together = chunks_of(*plan);
     std::uint64_t token = 0;
     std::size_t next = 0;
     for (std::size_t i = 0; i < call.rows.size(); ++i) {

@@ -230,6 +230,15 @@ StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, st
           .params = params};
 }
 
+void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const StorePlan::Pair& bound,
+                    const StoreTokens& tokens) {
+  const StoreLaunch launch = choose_store(pair, bound, tokens.tokens, tokens.counted);
+  // Where nothing is counted the target stands in: it is written anyway, so that no hazard is added.
+  recorder.dispatch({kStore, launch.constants, launch.work}, launch.params,
+                    {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), tokens.plan,
+                     tokens.counter ? *tokens.counter : runtime::bind_untouched(pair.to.buffer, bound.to)});
+}
+
 }  // namespace rota::ops
 
 namespace rota {
@@ -241,18 +250,14 @@ void store(Encoder& encoder, const Store& call) {
     if (plan->tokens() == 0) return {};
     auto slots = recorder.upload(std::as_bytes(std::span(plan->slots)));
     if (!slots) return slots.error();
-
+    ops::StoreTokens tokens{.plan = *std::move(slots), .tokens = plan->tokens()};
+    if (call.non_finite && plan->counter) {
+      tokens.counter = runtime::bind(call.non_finite->buffer, *plan->counter);
+      tokens.counted = plan->counter;
+    }
     for (std::size_t index = 0; index < call.pairs.size(); ++index) {
       const StorePair& pair = call.pairs[index];
-      if (!ops::has_elements(pair)) continue;
-      const ops::StorePlan::Pair& bound = plan->pairs[index];
-      const ops::StoreLaunch launch = ops::choose_store(pair, bound, plan->tokens(), plan->counter);
-      // Where nothing is counted the target stands in: it is written anyway, so that no hazard is added.
-      const bool counts = call.non_finite && plan->counter;
-      recorder.dispatch({ops::kStore, launch.constants, launch.work}, launch.params,
-                        {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), *slots,
-                         counts ? runtime::bind(call.non_finite->buffer, *plan->counter)
-                                : runtime::bind_untouched(pair.to.buffer, bound.to)});
+      if (ops::has_elements(pair)) ops::dispatch_store(recorder, pair, plan->pairs[index], tokens);
     }
     return {};
   });

@@ -12,6 +12,10 @@
 
 // The pure half of `store`: what a call means, before any device is asked.
 
+namespace rota::runtime {
+class Recorder;
+}
+
 namespace rota::ops {
 
 struct StorePlan {
@@ -37,6 +41,17 @@ struct StoreLaunch {
 // The launch for one pair of a checked call. Precondition: there is something to copy.
 StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens,
                          const std::optional<runtime::Bindable>& counter);
+
+// What all pairs of a call have in common once it is recorded.
+struct StoreTokens {
+  runtime::Binding plan;
+  std::uint64_t tokens;
+  std::optional<runtime::Binding> counter = {};
+  std::optional<runtime::Bindable> counted = {};
+};
+
+void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const StorePlan::Pair& bound,
+                    const StoreTokens& tokens);
 
 void store_cpu(const runtime::CpuCall& call) noexcept;
 
