@@ -19,7 +19,9 @@ Result<std::unique_ptr<ThreadPool>> ThreadPool::create(std::uint32_t threads) {
   std::unique_ptr<ThreadPool> pool(new ThreadPool);
   try {
     pool->workers_.reserve(threads - 1);
-    while (pool->threads() < threads) pool->workers_.emplace_back([raw = pool.get()] { raw->work(); });
+    while (pool->threads() < threads) {
+      pool->workers_.emplace_back([raw = pool.get(), thread = pool->threads()] { raw->work(thread); });
+    }
   } catch (const std::system_error& error) {
     return Error{Errc::out_of_memory, text("cpu: cannot start {} threads: {}", threads, error.what())};
   }
@@ -35,21 +37,21 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::take_parts(const Loop& loop) noexcept {
+void ThreadPool::take_parts(const Loop& loop, std::uint32_t thread) noexcept {
   std::uint64_t begin = next_item_.load(std::memory_order_relaxed);
   while (begin < loop.items) {
     const std::uint64_t left = loop.items - begin;
     const std::uint64_t part = std::max({std::uint64_t{1}, loop.min_part, left / (threads() * kPartsPerThread)});
     const std::uint64_t end = begin + std::min(part, left);
     if (!next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
-    loop.call(loop.body, begin, end);
+    loop.call(loop.body, {begin, end, thread});
     begin = next_item_.load(std::memory_order_relaxed);
   }
 }
 
 void ThreadPool::run(const Loop& loop) noexcept {
   if (workers_.empty() || loop.items <= loop.min_part) {
-    if (loop.items > 0) loop.call(loop.body, 0, loop.items);
+    if (loop.items > 0) loop.call(loop.body, {0, loop.items, 0});
     return;
   }
   {
@@ -60,12 +62,12 @@ void ThreadPool::run(const Loop& loop) noexcept {
     ++loops_started_;
   }
   started_.notify_all();
-  take_parts(loop);
+  take_parts(loop, 0);
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return workers_busy_ == 0; });
 }
 
-void ThreadPool::work() noexcept {
+void ThreadPool::work(std::uint32_t thread) noexcept {
   std::fesetenv(FE_DFL_ENV);  // whatever rounding the opening thread had
   std::uint64_t loops_seen = 0;
   std::unique_lock lock(mutex_);
@@ -75,7 +77,7 @@ void ThreadPool::work() noexcept {
     loops_seen = loops_started_;
     const Loop loop = loop_;
     lock.unlock();
-    take_parts(loop);
+    take_parts(loop, thread);
     lock.lock();
     if (--workers_busy_ == 0) finished_.notify_one();
   }

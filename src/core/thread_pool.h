@@ -24,13 +24,18 @@ class ThreadPool {
 
   std::uint32_t threads() const noexcept { return static_cast<std::uint32_t>(workers_.size()) + 1; }
 
-  // Calls body(begin, end) for parts that together are [0, items), of at least `min_part` items where
+  // Items of a loop, [begin, end), and which of the threads calls for them, from 0, the caller's, on.
+  struct Part {
+    std::uint64_t begin, end;
+    std::uint32_t thread;
+  };
+
+  // Calls body(part) for parts that together are [0, items), of at least `min_part` items where
   // there are as many. Returns when all are done.
   template <class Body>
   void for_each_part(std::uint64_t items, std::uint64_t min_part, const Body& body) noexcept {
-    run({items, min_part, &body, [](const void* erased, std::uint64_t begin, std::uint64_t end) {
-           (*static_cast<const Body*>(erased))(begin, end);
-         }});
+    run({items, min_part, &body,
+         [](const void* erased, const Part& part) { (*static_cast<const Body*>(erased))(part); }});
   }
 
  private:
@@ -38,13 +43,13 @@ class ThreadPool {
     std::uint64_t items = 0;
     std::uint64_t min_part = 1;
     const void* body = nullptr;
-    void (*call)(const void*, std::uint64_t, std::uint64_t) = nullptr;
+    void (*call)(const void*, const Part&) = nullptr;
   };
 
   ThreadPool() = default;
   void run(const Loop& loop) noexcept;
-  void work() noexcept;
-  void take_parts(const Loop& loop) noexcept;
+  void work(std::uint32_t thread) noexcept;
+  void take_parts(const Loop& loop, std::uint32_t thread) noexcept;
 
   std::mutex mutex_;
   std::condition_variable started_, finished_;

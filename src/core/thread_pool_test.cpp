@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <ctime>
 #include <numeric>
+#include <thread>
 
 namespace rota::core {
 namespace {
@@ -17,10 +20,10 @@ TEST(ThreadPool, CallsEveryItemExactlyOnce) {
       std::vector<std::atomic<int>> calls(items);
       for (const std::uint64_t min_part : {0U, 1U, 5U, 28U, 5000U}) {
         for (auto& count : calls) count = 0;
-        pool->for_each_part(items, min_part, [&](std::uint64_t begin, std::uint64_t end) {
-          ASSERT_LT(begin, end);
-          ASSERT_TRUE(end - begin >= min_part || end == items);
-          for (std::uint64_t i = begin; i < end; ++i) ++calls[i];
+        pool->for_each_part(items, min_part, [&](const ThreadPool::Part& part) {
+          ASSERT_LT(part.begin, part.end);
+          ASSERT_TRUE(part.end - part.begin >= min_part || part.end == items);
+          for (std::uint64_t i = part.begin; i < part.end; ++i) ++calls[i];
         });
         for (const auto& count : calls) ASSERT_EQ(count, 1);
       }
@@ -32,8 +35,8 @@ TEST(ThreadPool, SurvivesManySmallLoops) {
   auto pool = ThreadPool::create(4).value();
   std::vector<std::uint64_t> sums(64);
   for (int round = 0; round < 2000; ++round) {
-    pool->for_each_part(sums.size(), 1, [&](std::uint64_t begin, std::uint64_t end) {
-      for (std::uint64_t i = begin; i < end; ++i) ++sums[i];
+    pool->for_each_part(sums.size(), 1, [&](const ThreadPool::Part& part) {
+      for (std::uint64_t i = part.begin; i < part.end; ++i) ++sums[i];
     });
   }
   EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), std::uint64_t{0}), 2000U * 64);
@@ -41,15 +44,32 @@ TEST(ThreadPool, SurvivesManySmallLoops) {
 
 TEST(ThreadPool, SmallWorkStaysOnTheCallersThread) {
   auto pool = ThreadPool::create(4).value();
-  pool->for_each_part(100, 100, [caller = std::this_thread::get_id()](std::uint64_t begin, std::uint64_t end) {
+  pool->for_each_part(100, 100, [caller = std::this_thread::get_id()](const ThreadPool::Part& part) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
-    EXPECT_EQ(end - begin, 100U);
+    EXPECT_EQ(part.thread, 0U);
+    EXPECT_EQ(part.end - part.begin, 100U);
   });
+}
+
+// What a thread has for itself, it finds by its number: two must never have the same.
+TEST(ThreadPool, TellsEachThreadItsOwnNumber) {
+  constexpr std::uint32_t kThreads = 4;
+  auto pool = ThreadPool::create(kThreads).value();
+  std::array<std::atomic<std::thread::id>, kThreads> owners{};
+  for (int round = 0; round < 200; ++round) {
+    pool->for_each_part(64, 1, [&](const ThreadPool::Part& part) {
+      ASSERT_LT(part.thread, kThreads);
+      std::thread::id owner{};
+      if (owners[part.thread].compare_exchange_strong(owner, std::this_thread::get_id())) return;
+      ASSERT_EQ(owner, std::this_thread::get_id());
+    });
+  }
+  EXPECT_EQ(owners[0].load(), std::this_thread::get_id());
 }
 
 TEST(ThreadPool, SleepsWhenIdle) {
   auto pool = ThreadPool::create(4).value();
-  pool->for_each_part(100, 1, [](std::uint64_t, std::uint64_t) {});
+  pool->for_each_part(100, 1, [](const ThreadPool::Part&) {});
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const double busy_seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;

@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "core/extent.h"
 #include "rota/view.h"
@@ -30,16 +33,32 @@ struct KernelCode {
   std::span<const std::uint32_t> spirv;
 };
 
-// What a CPU kernel gets to see of a command: its part of the rows, and the bound bytes.
+// What kernels compute in, one for each thread of a device: a thread's stack may be a quarter of it.
+inline constexpr std::size_t kWorkerScratchBytes = 576U << 10;
+struct alignas(64) WorkerScratch {
+  std::byte bytes[kWorkerScratchBytes];
+};
+
+// What a CPU kernel gets to see of a command: its part of the rows, the bound bytes, and its thread's scratch.
 struct CpuCall {
   std::span<const std::uint32_t> constants;
   const void* params;
   std::array<std::byte*, kMaxBindings> bound;
   std::uint64_t first_row, last_row;  // [first, last)
+  WorkerScratch* scratch = nullptr;
 
   template <class Params>
   const Params& params_as() const noexcept {
     return *static_cast<const Params*>(params);
+  }
+
+  // A kernel's state, if no frame should hold it. The one before it is gone; nothing is cleared.
+  template <class State, class... Args>
+  State& emplace(Args&&... args) const noexcept {
+    static_assert(sizeof(State) <= sizeof(WorkerScratch) && alignof(State) <= alignof(WorkerScratch));
+    static_assert(std::is_trivially_destructible_v<State>);
+    assert(scratch != nullptr);
+    return *new (scratch->bytes) State(std::forward<Args>(args)...);
   }
 };
 
@@ -88,7 +107,7 @@ struct Command {
 
   std::span<const Binding> bound() const noexcept { return {bindings.data(), kernel->bindings.size()}; }
 
-  // All rows, of memory that the host sees. Valid as long as the command is.
+  // All rows, of memory that the host sees, without scratch. Valid as long as the command is.
   CpuCall cpu_call() const noexcept {
     CpuCall call{.constants = {constants.values.data(), constants.count},
                  .params = params.data(),

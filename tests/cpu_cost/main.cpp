@@ -18,6 +18,7 @@
 
 #include "core/isa.h"
 #include "harness/source_file.h"
+#include "harness/worker_scratch.h"
 #include "rota/rota.h"
 #include "runtime/recorder.h"
 
@@ -93,7 +94,8 @@ double instructions(const Case& what) {
                    .scale = 0.01});
   encoder.status().value();
   for (const runtime::Command& command : encoder.recorder()->commands()) {
-    const runtime::CpuCall call = command.cpu_call();
+    runtime::CpuCall call = command.cpu_call();
+    call.scratch = worker_scratch();
     const bool counted = command.kernel->name == "attend_part";
     if (!counted) {
       command.kernel->cpu(call);

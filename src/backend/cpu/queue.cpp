@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <new>
 #include <system_error>
 
 #include "core/error.h"
@@ -15,9 +16,15 @@ constexpr std::uint64_t kMinPartBytes = 64U << 10;
 }  // namespace
 
 Result<std::unique_ptr<Queue>> Queue::create(std::uint32_t threads) {
+  // Not cleared: pages that no kernel touches take no memory.
+  std::unique_ptr<runtime::WorkerScratch[]> scratch(new (std::nothrow) runtime::WorkerScratch[threads]);
+  if (scratch == nullptr) {
+    return Error{Errc::out_of_memory, core::text("cpu: the system refuses {} bytes of scratch to {} threads",
+                                                 threads * sizeof(runtime::WorkerScratch), threads)};
+  }
   auto pool = core::ThreadPool::create(threads);
   if (!pool) return pool.error();
-  std::unique_ptr<Queue> queue(new Queue(std::move(pool).value()));
+  std::unique_ptr<Queue> queue(new Queue(std::move(pool).value(), std::move(scratch)));
   try {
     queue->thread_ = std::thread([raw = queue.get()] { raw->work(); });
   } catch (const std::system_error& error) {
@@ -51,10 +58,11 @@ void Queue::wait(std::uint64_t ticket) {
 void Queue::run(const runtime::Command& command) noexcept {
   const runtime::CpuCall call = command.cpu_call();
   const std::uint64_t rows_per_part = kMinPartBytes / std::max<std::uint64_t>(command.work.row_bytes, 1);
-  pool_->for_each_part(command.work.rows, rows_per_part, [&](std::uint64_t first, std::uint64_t last) {
+  pool_->for_each_part(command.work.rows, rows_per_part, [&](const core::ThreadPool::Part& rows) {
     runtime::CpuCall part = call;
-    part.first_row = first;
-    part.last_row = last;
+    part.first_row = rows.begin;
+    part.last_row = rows.end;
+    part.scratch = &scratch_[rows.thread];
     command.kernel->cpu(part);
   });
 }

@@ -30,10 +30,12 @@ class Queue {
     std::uint64_t ticket;
   };
 
-  explicit Queue(std::unique_ptr<core::ThreadPool> pool) : pool_(std::move(pool)) {}
+  Queue(std::unique_ptr<core::ThreadPool> pool, std::unique_ptr<runtime::WorkerScratch[]> scratch)
+      : scratch_(std::move(scratch)), pool_(std::move(pool)) {}
   void work() noexcept;
   void run(const runtime::Command& command) noexcept;
 
+  std::unique_ptr<runtime::WorkerScratch[]> scratch_;  // by the pool's threads
   std::unique_ptr<core::ThreadPool> pool_;
   std::mutex mutex_;
   std::condition_variable pushed_, finished_;

@@ -463,7 +463,7 @@ class PartKernel {
 }  // namespace
 
 void attend_part_cpu(const runtime::CpuCall& call) noexcept {
-  PartKernel kernel(call, attend_lanes(core::best_isa()));
+  auto& kernel = call.emplace<PartKernel>(call, attend_lanes(core::best_isa()));
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
     kernel.run(row, std::min(row + 1, call.last_row - 1));
   }

@@ -234,7 +234,7 @@ struct Cursor {
 // A row is one head vector of one token.
 void rope_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   const std::uint64_t heads = call.params_as<RopeParams>().heads;
-  RowTurner turner(call, isa);
+  auto& turner = call.emplace<RowTurner>(call, isa);
   Cursor cursor(call.first_row, heads);
   const std::uint64_t rows_ahead = std::min(turner.rows_ahead(), call.last_row - call.first_row);
   Cursor next(call.first_row + rows_ahead, heads);

@@ -13,6 +13,7 @@
 #include "codec/dense/dense.params.h"
 #include "harness/on_device.h"
 #include "harness/reserved.h"
+#include "harness/worker_scratch.h"
 #include "ops/rope/rope_reference.h"
 #include "runtime/device_state.h"
 
@@ -489,7 +490,8 @@ struct DirectCall {
               .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(positions.data()),
                         reinterpret_cast<std::byte*>(pairs.words.data()), reinterpret_cast<std::byte*>(weight.data())},
               .first_row = 0,
-              .last_row = launch.work.rows},
+              .last_row = launch.work.rows,
+              .scratch = test::worker_scratch()},
              isa);
   }
 };
@@ -593,7 +595,8 @@ TEST(RopeCpu, ReachesBeyondFourGigabytes) {
             .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(positions.data()),
                       reinterpret_cast<std::byte*>(pairs.words.data())},
             .first_row = 0,
-            .last_row = 2});
+            .last_row = 2,
+            .scratch = test::worker_scratch()});
   EXPECT_EQ(std::memcmp(to.data() + kFar * 4, point.data(), sizeof(point)), 0);
 }
 

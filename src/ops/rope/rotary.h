@@ -12,7 +12,7 @@
 namespace rota::ops {
 
 inline constexpr std::string_view kRopeName = "rope";
-inline constexpr std::uint64_t kMaxHeadDim = 4096;  // what a CPU kernel keeps on its stack
+inline constexpr std::uint64_t kMaxHeadDim = 4096;  // what a CPU kernel's scratch holds
 inline constexpr std::size_t kMaxAxes = 4;
 
 // Radians per position. Beyond it f64's rounding of a frequency would show at the last position.

@@ -185,7 +185,7 @@ class PageSealer {
 
 // A row is one head of one page.
 void seal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
-  PageSealer sealer(call, isa);
+  auto& sealer = call.emplace<PageSealer>(call, isa);
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
     sealer.seal(row, std::min(row + 1, call.last_row - 1));
   }

@@ -16,6 +16,7 @@
 #include "harness/on_device.h"
 #include "harness/pages.h"
 #include "harness/reserved.h"
+#include "harness/worker_scratch.h"
 #include "ops/seal/seal_reference.h"
 #include "rota_kernels/seal.h"
 #include "rota_kernels/unseal.h"
@@ -354,7 +355,8 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
                   .bound = {bytes_of(from), page.data(), bytes_of(plan), bytes_of(table),
                             reinterpret_cast<std::byte*>(&counted)},
                   .first_row = 0,
-                  .last_row = 1},
+                  .last_row = 1,
+                  .scratch = test::worker_scratch()},
                  isa);
         ASSERT_TRUE(page == wanted) << core::name_of(isa) << ", head size " << dim << ", bits " << bits;
         ASSERT_EQ(counted, sealer.non_finite());
@@ -366,7 +368,8 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
                     .params = &params,
                     .bound = {page.data(), bytes_of(back), bytes_of(all), bytes_of(table)},
                     .first_row = 0,
-                    .last_row = 1},
+                    .last_row = 1,
+                    .scratch = test::worker_scratch()},
                    isa);
         ASSERT_EQ(std::memcmp(back.data(), wanted_back.data(), back.size() * sizeof(float)), 0)
             << core::name_of(isa) << ", head size " << dim << ", bits " << bits;

@@ -96,7 +96,7 @@ class PageUnsealer {
 
 // A row is one head of one page.
 void unseal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
-  PageUnsealer unsealer(call, isa);
+  auto& unsealer = call.emplace<PageUnsealer>(call, isa);
   for (std::uint64_t row = call.first_row; row < call.last_row; ++row) unsealer.unseal(row);
 }
 
