@@ -1,5 +1,12 @@
 # How every target of the project is compiled.
 
+include(CheckCXXCompilerFlag)
+
+# A frame that is larger than the guard page is probed page by page: a stack that ends faults, and overwrites nothing.
+check_cxx_compiler_flag(-fstack-clash-protection ROTA_HAS_STACK_CLASH_PROTECTION)
+# The compiler writes beside each object what frames its functions have: see tests/stack.
+check_cxx_compiler_flag(-fstack-usage ROTA_HAS_STACK_USAGE)
+
 function(rota_sanitize target)
   if(ROTA_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${ROTA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -18,6 +25,9 @@ function(rota_compile_options target)
   # g++ 12 at -O3 sees overlaps and overruns in the standard library itself: https://gcc.gnu.org/PR105651
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict -Wno-stringop-overread)
+  endif()
+  if(ROTA_HAS_STACK_CLASH_PROTECTION)
+    target_compile_options(${target} PRIVATE -fstack-clash-protection)
   endif()
   rota_sanitize(${target})
 endfunction()

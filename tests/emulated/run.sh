@@ -27,7 +27,8 @@ cmake -S "$source" -B "$build" -G Ninja -Dfmt_DIR="$fmt" -DCMAKE_BUILD_TYPE=Rele
   -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" -DROTA_WERROR=ON -DBUILD_SHARED_LIBS=OFF -DROTA_EXAMPLES=ON \
   -DROTA_VULKAN=OFF -DROTA_MSL=OFF -DROTA_TOOL=OFF -DROTA_TESTS=OFF >/dev/null
 cmake --build "$build" >/dev/null || fail "the library does not build for AArch64"
-aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Werror -I"$source/include" -I"$build/include" "$here/selftest.cpp" "$build/librota.a" \
+python3 "$here/../stack/frames.py" "$build"
+aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Werror -I"$source/include" -I"$build/include" -I"$here/.." "$here/selftest.cpp" "$build/librota.a" \
   -o "$build/selftest" -pthread
 aarch64() {
   echo "== AArch64, $1"

@@ -1,12 +1,14 @@
 #include <cstdio>
 #include <exception>
 
+#include "harness/small_stack.h"
 #include "rota/rota.h"
 
-// The library's self-test where there is no tool: on a CPU that need not be here.
+// The library's self-test where there is no tool: on a CPU that need not be here, in threads with small stacks.
 
 int main() {
   try {
+    rota::test::make_stacks_small();
     rota::Device subject = rota::Device::open({.device = "cpu", .threads = 2}).value();
     rota::Device reference = rota::Device::open({.device = "cpu", .threads = 1}).value();
     std::printf("driver %s\n", subject.info().driver.c_str());
