@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,7 +49,9 @@ struct KvView {
       pages->places.assign(text.table.begin(), text.table.end());
       if (text.table.empty()) pages->places.push_back(0);
       pages->ring = text.capacity;
-      view.lengths.push_back(text.position + text.tokens);
+      // Beyond 2^64 it stays there, where attend() refuses it.
+      const std::uint64_t room = std::numeric_limits<std::uint64_t>::max() - text.position;
+      view.lengths.push_back(text.position + std::min<std::uint64_t>(text.tokens, room));
       view.k.sequences.push_back(pages);
       view.v.sequences.push_back(std::move(pages));
     }

@@ -117,6 +117,9 @@ Status check_numbers(const Attend& call) {
   if (call.mask != Mask::causal && call.mask != Mask::none) {
     return core::refuse(of("mask"), static_cast<unsigned>(call.mask), "causal or none");
   }
+  if (call.arithmetic != Arithmetic::stored && call.arithmetic != Arithmetic::f32) {
+    return core::refuse(of("arithmetic"), static_cast<unsigned>(call.arithmetic), "stored or f32");
+  }
   if (call.kv.window && *call.kv.window == 0) return core::refuse(of("kv", "window"), 0, "at least 1");
   if (call.kv.window && call.mask == Mask::none) {
     return core::refuse(of("mask"), "none", "causal where there is a window");

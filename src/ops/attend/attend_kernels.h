@@ -79,6 +79,10 @@ struct KeyQueries {
   float* logits;  // [query][kStepKeys], from the tiles' first token on
 };
 
+// Numbers become bytes by their largest one's inverse. Below this it might be infinite, and no result would notice
+// them.
+inline constexpr float kLeastInBytes = 0x1p-100F;
+
 // Of a query's bytes.
 struct QuerySums {
   std::int32_t high, low;

@@ -239,7 +239,7 @@ class PartKernel {
       const bool finite = std::isfinite(largest);
       query_factor_[i] =
           finite ? largest / most * unit_[i] * SideRows::kLevelUnit : std::numeric_limits<float>::quiet_NaN();
-      const float factor = largest > 0 && finite ? most / largest : 0.0F;
+      const float factor = largest > kLeastInBytes && finite ? most / largest : 0.0F;
       const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
                                                   terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
       starts_[std::size_t{i} * terms] = -128 * sums.high;

@@ -103,5 +103,58 @@ TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
   }
 }
 
+// So small that the inverse of the largest number is infinite: all keys weigh the same, in bytes as in f32.
+TEST_F(AttendStored, TinyQueriesDoNotOverflow) {
+  for (const std::uint32_t bits : {2U, 4U, 6U, 8U}) {
+    const Case what{.k = turbo(bits),
+                    .v = turbo(bits),
+                    .head_dim = 64,
+                    .value_dim = 64,
+                    .kv_heads = 1,
+                    .group = 4,
+                    .lengths = {600},
+                    .rows = {1}};
+    const Stored stored = store_texts(what);
+    const Numbers common = draw(1, 4, 64, gaussian());
+    for (const float size : {1e-30F, 1e-34F, 1e-36F, 1e-37F, 1e-38F, 1e-40F, 1e-44F}) {
+      Numbers q = common;
+      for (float& number : q.values) number *= size;
+      const View view = view_of(q);
+      const Answer bytes = run(stored.kv, {.q = view, .scale = 1.0, .arithmetic = Arithmetic::stored});
+      const Answer f32 = run(stored.kv, {.q = view, .scale = 1.0, .arithmetic = Arithmetic::f32});
+      for (std::uint64_t head = 0; head < 4; ++head) {
+        EXPECT_FLOAT_EQ(static_cast<float>(bytes.log_sum_exp_at({0, head})), std::log(600.0F));
+        for (std::uint64_t d = 0; d < 64; ++d) {
+          ASSERT_NEAR(bytes.at({0, head}, d), f32.at({0, head}, d), 0.01) << bits << " bits, queries of " << size;
+        }
+      }
+    }
+  }
+}
+
+// The weights of far tiles are tiny, too: they add nothing, and nothing overflows.
+TEST_F(AttendStored, TinyWeightsAddNothing) {
+  for (const std::uint32_t bits : {4U, 8U}) {
+    Case what{.k = turbo(bits),
+              .v = turbo(bits),
+              .head_dim = 64,
+              .value_dim = 64,
+              .kv_heads = 1,
+              .group = 1,
+              .lengths = {600},
+              .rows = {1}};
+    // Logits of the first page are higher than all others by 64 * 1.7: their weights are about 2^-110 to 2^-125.
+    what.k_draw = [](std::mt19937_64& from, std::uint64_t position) {
+      return (position < 64 ? 1.0 : -0.7) + std::normal_distribution<double>(0, 0.01)(from);
+    };
+    const Stored stored = store_texts(what);
+    const View q = view_of(Numbers{1, 64, std::vector<float>(64, 0.75F)});
+    const Answer bytes = run(stored.kv, {.q = q, .scale = 1.0, .arithmetic = Arithmetic::stored});
+    const Answer f32 = run(stored.kv, {.q = q, .scale = 1.0, .arithmetic = Arithmetic::f32});
+    EXPECT_NEAR(bytes.log_sum_exp_at({0, 0}), f32.log_sum_exp_at({0, 0}), 0.1);
+    for (std::uint64_t d = 0; d < 64; ++d) ASSERT_NEAR(bytes.at({0, 0}, d), f32.at({0, 0}, d), 0.05) << bits << " bits";
+  }
+}
+
 }  // namespace
 }  // namespace rota::test

@@ -68,6 +68,7 @@ struct Call {
   double scale = 0.125;
   std::vector<std::uint64_t> rows{2, 3};
   Mask mask = Mask::causal;
+  Arithmetic arithmetic = Arithmetic::stored;
   std::optional<double> soft_cap = 30;
   std::optional<View> sink_logits, alibi_slopes;
   std::optional<MutView> log_sum_exp;
@@ -85,7 +86,8 @@ class AttendCheck : public ::testing::Test {
                          .soft_cap = call.soft_cap,
                          .sink_logits = call.sink_logits,
                          .alibi_slopes = call.alibi_slopes,
-                         .log_sum_exp = call.log_sum_exp},
+                         .log_sum_exp = call.log_sum_exp,
+                         .arithmetic = call.arithmetic},
                         target);
   }
 
@@ -300,6 +302,7 @@ TEST_F(AttendCheck, RefusesBadNumbers) {
     expect_refused([&](Call& c) { c.soft_cap = cap; }, "soft_cap is");
   }
   expect_refused([](Call& c) { c.mask = static_cast<Mask>(2); }, "mask is 2; wanted causal or none");
+  expect_refused([](Call& c) { c.arithmetic = static_cast<Arithmetic>(77); }, "arithmetic is 77; wanted stored or f32");
   expect_refused([](Call& c) { c.kv.window = 0; }, "kv.window is 0; wanted at least 1");
   expect_refused(
       [](Call& c) {
@@ -329,6 +332,21 @@ TEST_F(AttendCheck, RefusesTextsThatDoNotFitTogether) {
                    fmt::format("kv.lengths[1] is {}; wanted at most 2147483647", length));
   }
   expect_accepted([](Call& c) { c.kv.lengths[1] = 2147483647; });  // a ring's
+}
+
+TEST_F(AttendCheck, PositionsThatPassTheLargestNumberAreRefused) {
+  for (const std::uint64_t tokens : {std::uint64_t{1}, std::uint64_t{2}, kMax}) {
+    const TokenRun run{.tokens = tokens, .position = kMax, .capacity = 64};
+    EXPECT_EQ(KvView::of_slots({}, {}, {&run, 1}).lengths, std::vector{kMax});
+    expect_refused(
+        [&](Call& c) {
+          c.kv = KvView::of_slots(c.kv.k.dense, c.kv.v.dense, {&run, 1});
+          c.rows = {5};
+        },
+        fmt::format("kv.lengths[0] is {}; wanted at most 2147483647", kMax));
+  }
+  const TokenRun run{.tokens = 3, .position = 200, .capacity = 64};
+  EXPECT_EQ(KvView::of_slots({}, {}, {&run, 1}).lengths, std::vector<std::uint64_t>{203});
 }
 
 TEST_F(AttendCheck, RefusesBadPageLists) {

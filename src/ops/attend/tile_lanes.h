@@ -387,7 +387,7 @@ ROTA_LANES void weigh(const StepWeights& step, float* worth) noexcept {
     }
   }
   const lanes::F32Quad most = lanes::fold_four<lanes::Largest>(largest[0], largest[1], largest[2], largest[3]);
-  const lanes::F32Quad inverse = most > 0 ? kMost / most : lanes::F32Quad{};
+  const lanes::F32Quad inverse = most > kLeastInBytes ? kMost / most : lanes::F32Quad{};
   lanes::store_bits(most * (1 / kMost), worth);
 #pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
