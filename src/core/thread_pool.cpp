@@ -1,9 +1,9 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <system_error>
 
+#include "core/callers_thread.h"
 #include "core/error.h"
 
 namespace rota::core {
@@ -68,7 +68,7 @@ void ThreadPool::run(const Loop& loop) noexcept {
 }
 
 void ThreadPool::work(std::uint32_t thread) noexcept {
-  std::fesetenv(FE_DFL_ENV);  // whatever rounding the opening thread had
+  const DefaultFloats floats;  // whatever rounding the opening thread had
   std::uint64_t loops_seen = 0;
   std::unique_lock lock(mutex_);
   for (;;) {

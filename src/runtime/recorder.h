@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/callers_thread.h"
 #include "core/error.h"
 #include "rota/encoder.h"
 #include "runtime/device_state.h"
@@ -90,6 +91,7 @@ template <class Body>
 void record(Encoder& encoder, Body&& body) noexcept {
   Recorder* const recorder = encoder.recorder();
   if (recorder == nullptr || recorder->error()) return;
+  const core::DefaultFloats floats;  // what is computed here has the same bits whoever calls
   if (Status status = core::guarded([&] { return body(*recorder); }); !status) {
     recorder->fail(std::move(status).error());
   }

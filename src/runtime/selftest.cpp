@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 
+#include "core/callers_thread.h"
 #include "core/error.h"
 
 namespace rota {
@@ -57,6 +58,7 @@ void SelfTestRun::check(std::string what, double bound, const std::function<Resu
 
 Result<std::vector<SelfTestResult>> self_test(Device& subject, Device& reference) {
   return core::guarded([&]() -> Result<std::vector<SelfTestResult>> {
+    const core::DefaultFloats floats;
     std::vector<SelfTestResult> results;
     for (const runtime::SelfTest& test : runtime::self_tests()) {
       runtime::SelfTestRun run(test.op, subject, reference);

@@ -1,10 +1,10 @@
 #include "backend/cpu/queue.h"
 
 #include <algorithm>
-#include <cfenv>
 #include <new>
 #include <system_error>
 
+#include "core/callers_thread.h"
 #include "core/error.h"
 
 namespace rota::cpu {
@@ -68,7 +68,7 @@ void Queue::run(const runtime::Command& command) noexcept {
 }
 
 void Queue::work() noexcept {
-  std::fesetenv(FE_DFL_ENV);  // whatever rounding the opening thread had
+  const core::DefaultFloats floats;  // whatever rounding the opening thread had
   std::unique_lock lock(mutex_);
   for (;;) {
     pushed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

@@ -2,8 +2,12 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <cfenv>
 #include <cstring>
 #include <numeric>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "harness/on_device.h"
 #include "ops/rope/rope_reference.h"
@@ -36,6 +40,57 @@ class RopeOnDevice : public OnDevice {
 
   std::mt19937_64 random{20261115};
 };
+
+// Angles are computed where the call is recorded: on the caller's thread.
+TEST_F(RopeOnDevice, TheCallersFloatingPointModesChangeNoBitAndStayAsTheyWere) {
+  const Shape shape{.tokens = 64, .heads = 1, .dim = 128};
+  const std::uint64_t bytes = shape.tokens * shape.dim * sizeof(float);
+  std::vector<float> values(shape.tokens * shape.dim);
+  for (float& value : values) value = std::normal_distribution<float>()(random);
+  std::vector<std::int64_t> positions;
+  for (std::int64_t i = 0; i < 64; ++i) positions.push_back(kLast - i * 1000003);
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 5e5, .yarn = Yarn{.factor = 40, .original_context = 4096}};
+  Buffer from = device.allocate(bytes).value();
+  ASSERT_OK(from.write(std::as_bytes(std::span(values))));
+
+  const auto rotated = [&](const std::function<void()>& change) {
+    const Buffer to = device.allocate(bytes).value();
+    const RopeTensor tensor{View::token_major(from, DType::f32, shape), MutView::token_major(to, DType::f32, shape)};
+    Encoder encoder = device.encoder();
+    std::fenv_t callers;
+    std::fegetenv(&callers);
+    change();
+    rope(encoder, {.tensors = {&tensor, 1}, .positions = positions, .rotary = rotary});
+    auto fence = std::move(encoder).submit();
+    const int rounding = std::fegetround();
+#if defined(__x86_64__)
+    const unsigned modes = _mm_getcsr() & ~0x3fU;  // but for the flags of what happened
+#else
+    const unsigned modes = 0;
+#endif
+    std::fesetenv(&callers);
+    EXPECT_OK(fence.value().wait());
+    std::vector<std::byte> found(bytes);
+    EXPECT_OK(to.read(found));
+    return std::tuple(found, rounding, modes);
+  };
+  const auto [wanted, nearest, common] = rotated([] {});
+  for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    const auto [found, rounding, modes] = rotated([mode] { std::fesetround(mode); });
+    EXPECT_TRUE(found == wanted) << "rounding " << mode;
+    EXPECT_EQ(rounding, mode);
+  }
+#if defined(__x86_64__)
+  constexpr unsigned kFlushAndZero = 0x8040;
+  const auto [flushed, flushed_rounding, flushes] = rotated([] { _mm_setcsr(_mm_getcsr() | kFlushAndZero); });
+  EXPECT_TRUE(flushed == wanted);
+  EXPECT_EQ(flushes, common | kFlushAndZero);
+  constexpr unsigned kInexactMasked = 0x1000;
+  const auto [trapped, trapped_rounding, traps] = rotated([] { _mm_setcsr(_mm_getcsr() & ~kInexactMasked); });
+  EXPECT_TRUE(trapped == wanted);
+  EXPECT_EQ(traps, common & ~kInexactMasked);
+#endif
+}
 
 TEST_F(RopeOnDevice, KeepsItsPrecisionAtAMillionPositionsAndBeyond) {
   for (const double theta : {1e4, 1e6}) {
