@@ -1,6 +1,10 @@
 #pragma once
 
+#include <pthread.h>
+
 #include <cfenv>
+#include <csignal>
+#include <initializer_list>
 
 // What a thread of the caller's own brings into the library, set aside for a while.
 
@@ -20,6 +24,25 @@ class DefaultFloats {
 
  private:
   std::fenv_t callers_;
+};
+
+// Threads that are started meanwhile, by us or by a driver, leave the application's signals to the application's own
+// threads. What a thread's own instruction raises is not blocked: crash handlers and debuggers want it.
+class BlockedSignals {
+ public:
+  BlockedSignals() noexcept {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&blocked, own);
+    pthread_sigmask(SIG_BLOCK, &blocked, &callers_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &callers_, nullptr); }
+
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t callers_;
 };
 
 }  // namespace rota::core

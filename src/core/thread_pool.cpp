@@ -17,6 +17,7 @@ constexpr std::uint64_t kPartsPerThread = 2;
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(std::uint32_t threads) {
   std::unique_ptr<ThreadPool> pool(new ThreadPool);
+  const BlockedSignals blocked;
   try {
     pool->workers_.reserve(threads - 1);
     while (pool->threads() < threads) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/callers_thread.h"
 #include "rota/device.h"
 #include "runtime/command.h"
 
@@ -30,6 +31,13 @@ struct Batch {
 class PreparedBatch {
  public:
   virtual ~PreparedBatch() = default;
+};
+
+// While a device is listed or opened, and while work is submitted: drivers start threads, which inherit this, and
+// compile kernels, whose constants they fold.
+struct ForDrivers {
+  core::BlockedSignals signals;
+  core::DefaultFloats floats;
 };
 
 // One opened device: all that a backend implements. Members may be called from any thread at once,

@@ -1,11 +1,9 @@
 #include "runtime/device_state.h"
 
-#include "core/callers_thread.h"
-
 namespace rota::runtime {
 
 Result<std::uint64_t> DeviceState::submit(std::vector<Command> commands) {
-  const core::DefaultFloats floats;  // a driver's compiler folds constants
+  const ForDrivers inherited;
   Batch batch{std::move(commands), {}};
   batch.pipelines.reserve(batch.commands.size());
   for (const Command& command : batch.commands) {

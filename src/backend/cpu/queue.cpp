@@ -25,6 +25,7 @@ Result<std::unique_ptr<Queue>> Queue::create(std::uint32_t threads) {
   auto pool = core::ThreadPool::create(threads);
   if (!pool) return pool.error();
   std::unique_ptr<Queue> queue(new Queue(std::move(pool).value(), std::move(scratch)));
+  const core::BlockedSignals blocked;
   try {
     queue->thread_ = std::thread([raw = queue.get()] { raw->work(); });
   } catch (const std::system_error& error) {

@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "harness/on_device.h"
+
+// What the library's threads, and the driver's, do to an application's.
+
+namespace rota::test {
+namespace {
+
+class Threads : public OnDevice {
+ protected:
+  static std::set<std::string> tasks() {
+    std::set<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) found.insert(entry.path());
+    return found;
+  }
+
+  // A bit per signal, from 1 on; all where the thread has ended meanwhile.
+  static std::uint64_t blocked_in(const std::string& task) {
+    std::ifstream file(task + "/status");
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("SigBlk:")) return std::stoull(line.substr(7), nullptr, 16);
+    }
+    return ~std::uint64_t{0};
+  }
+
+  static constexpr std::uint64_t bit(int signal) { return std::uint64_t{1} << (signal - 1); }
+};
+
+// It runs something, too: some threads of drivers start late.
+TEST_F(Threads, BlockSignalsButWhatTheirInstructionsRaise) {
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  const std::set<std::string> before = tasks();
+  Device opened = open_another();
+  const Buffer words = opened.allocate(256).value();
+  const Buffer sums = opened.allocate(256).value();
+  const WordRange range{words, 0, 256};
+  ASSERT_OK(run_on(opened, [&](Encoder& encoder) { checksum(encoder, {.of = {&range, 1}, .sums = sums}); }));
+
+  std::size_t ours = 0;
+  for (const std::string& task : tasks()) {
+    if (before.contains(task)) continue;
+    ++ours;
+    const std::uint64_t blocked = blocked_in(task);
+    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCHLD, SIGPIPE, SIGPROF,
+                             SIGWINCH, SIGIO, SIGABRT, SIGRTMIN, SIGRTMAX}) {
+      EXPECT_NE(blocked & bit(signal), 0U) << task << " would take signal " << signal;
+    }
+    if (opened.info().kind != DeviceKind::cpu) continue;
+    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+      EXPECT_EQ(blocked & bit(signal), 0U) << task << " hides signal " << signal;
+    }
+  }
+  if (opened.info().kind == DeviceKind::cpu) EXPECT_EQ(ours, opened.info().threads);
+  sigset_t after;
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (int signal = 1; signal < SIGRTMIN; ++signal) {
+    EXPECT_EQ(sigismember(&after, signal), sigismember(&mask, signal)) << "the caller's own signal " << signal;
+  }
+}
+
+volatile sig_atomic_t handled = 0;
+
+// As a server does it: blocked in every thread of its own, and taken when there is time.
+TEST_F(Threads, TakeNoSignalOfTheProcess) {
+  struct sigaction count{}, callers{};
+  count.sa_handler = [](int) { handled = 1; };
+  ASSERT_EQ(sigaction(SIGUSR1, &count, &callers), 0);
+  sigset_t mask;
+  sigset_t callers_mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGUSR1);
+  const Device opened = open_another();
+  pthread_sigmask(SIG_BLOCK, &mask, &callers_mask);
+  ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
+  usleep(50'000);
+  EXPECT_EQ(handled, 0);
+  const std::timespec patience{.tv_sec = 5, .tv_nsec = 0};
+  EXPECT_EQ(sigtimedwait(&mask, nullptr, &patience), SIGUSR1);
+  pthread_sigmask(SIG_SETMASK, &callers_mask, nullptr);
+  sigaction(SIGUSR1, &callers, nullptr);
+}
+
+}  // namespace
+}  // namespace rota::test
