@@ -45,4 +45,18 @@ class BlockedSignals {
   sigset_t callers_;
 };
 
+// A thread that is cancelled meanwhile goes on, and ends at its next cancellation point after the call: half-way
+// through, its end would unwind what is noexcept, and the process with it.
+class NoCancellation {
+ public:
+  NoCancellation() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &callers_); }
+  ~NoCancellation() { pthread_setcancelstate(callers_, nullptr); }
+
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+
+ private:
+  int callers_ = PTHREAD_CANCEL_ENABLE;
+};
+
 }  // namespace rota::core

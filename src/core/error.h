@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/callers_thread.h"
 #include "core/text.h"
 #include "rota/result.h"
 
@@ -39,6 +40,7 @@ inline Error out_of_memory() noexcept { return {Errc::out_of_memory, "out of mem
 // The edge of the library: what is thrown inside comes back as an Error.
 template <class Body>
 auto guarded(Body&& body) noexcept -> decltype(body()) {
+  const NoCancellation whole;
   try {
     return std::forward<Body>(body)();
   } catch (const std::bad_alloc&) {

@@ -18,6 +18,15 @@ class DeviceState {
   DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)
       : pipeline_cache_(std::move(pipeline_cache)), backend_(std::move(backend)) {}
 
+  // The last handle waits for what is in flight.
+  ~DeviceState() {
+    const core::NoCancellation whole;
+    backend_.reset();
+  }
+
+  DeviceState(const DeviceState&) = delete;
+  DeviceState& operator=(const DeviceState&) = delete;
+
   Backend& backend() noexcept { return *backend_; }
   const DeviceInfo& info() const noexcept { return backend_->info(); }
   BlockPool& uploads() noexcept { return uploads_; }
@@ -34,7 +43,7 @@ class DeviceState {
   BlockPool scratch_{{MemoryKind::device, std::uint64_t{1} << 20, std::uint64_t{256} << 20}};
   std::mutex submitting_;
   std::uint64_t last_ticket_ = 0;
-  std::unique_ptr<Backend> backend_;  // last: it goes first, and waits for what is in flight
+  std::unique_ptr<Backend> backend_;  // goes first, and waits for what is in flight
 };
 
 class BufferState {

@@ -6,8 +6,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "harness/on_device.h"
 
@@ -17,6 +19,9 @@ namespace rota::test {
 namespace {
 
 class Threads : public OnDevice {
+ public:
+  using OnDevice::open_another;
+
  protected:
   static std::set<std::string> tasks() {
     std::set<std::string> found;
@@ -61,7 +66,9 @@ TEST_F(Threads, BlockSignalsButWhatTheirInstructionsRaise) {
       EXPECT_EQ(blocked & bit(signal), 0U) << task << " hides signal " << signal;
     }
   }
-  if (opened.info().kind == DeviceKind::cpu) EXPECT_EQ(ours, opened.info().threads);
+  if (opened.info().kind == DeviceKind::cpu) {
+    EXPECT_EQ(ours, opened.info().threads);
+  }
   sigset_t after;
   pthread_sigmask(SIG_SETMASK, nullptr, &after);
   for (int signal = 1; signal < SIGRTMIN; ++signal) {
@@ -89,6 +96,65 @@ TEST_F(Threads, TakeNoSignalOfTheProcess) {
   EXPECT_EQ(sigtimedwait(&mask, nullptr, &patience), SIGUSR1);
   pthread_sigmask(SIG_SETMASK, &callers_mask, nullptr);
   sigaction(SIGUSR1, &callers, nullptr);
+}
+
+// Deferred, as cancellation is unless asked otherwise: every call that waits would be a place to end at.
+TEST_F(Threads, ACancelledOneEndsAfterItsCallsAndLeavesTheProcessAlive) {
+  struct Shared {
+    Threads& test;
+    std::optional<Fence> fence;
+    bool called = false;
+  } shared{*this, {}};
+  pthread_t waiter;
+  const auto wait = [](void* erased) -> void* {
+    auto& [test, fence, called] = *static_cast<Shared*>(erased);
+    pthread_cancel(pthread_self());
+    Device opened = test.open_another();
+    const Buffer words = opened.allocate(4U << 20).value();
+    const Buffer sums = opened.allocate(4096).value();
+    const std::vector<WordRange> ranges(16, {words, 0, words.size_bytes()});
+    const auto submit = [&] {
+      Encoder encoder = opened.encoder();
+      checksum(encoder, {.of = ranges, .sums = sums});
+      return std::move(encoder).submit().value();
+    };
+    EXPECT_OK(submit().wait());
+    fence = submit();
+    called = true;
+    pthread_testcancel();
+    ADD_FAILURE() << "the cancellation was lost";
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&waiter, nullptr, wait, &shared), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(waiter, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
+  EXPECT_TRUE(shared.called);
+  EXPECT_OK(shared.fence.value().wait());
+}
+
+// The last handle waits, and joins the library's threads.
+TEST_F(Threads, ACancelledOneMayDropTheLastHandle) {
+  pthread_t dropper;
+  const auto drop = [](void* erased) -> void* {
+    auto& test = *static_cast<Threads*>(erased);
+    pthread_cancel(pthread_self());
+    {
+      Device opened = test.open_another();
+      const Buffer words = opened.allocate(4U << 20).value();
+      const Buffer sums = opened.allocate(4096).value();
+      const std::vector<WordRange> ranges(16, {words, 0, words.size_bytes()});
+      Encoder encoder = opened.encoder();
+      checksum(encoder, {.of = ranges, .sums = sums});
+      EXPECT_OK(std::move(encoder).submit());
+    }
+    pthread_testcancel();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&dropper, nullptr, drop, this), 0);
+  void* result = nullptr;
+  ASSERT_EQ(pthread_join(dropper, &result), 0);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
 }
 
 }  // namespace
