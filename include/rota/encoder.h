@@ -12,6 +12,10 @@ namespace rota {
 namespace runtime {
 class DeviceState;
 class Recorder;
+struct EndRecorder {
+  void operator()(Recorder* recorder) const noexcept;
+};
+using OwnedRecorder = std::unique_ptr<Recorder, EndRecorder>;
 }  // namespace runtime
 
 // The end of one submission. Copies stand for the same submission. Dropping one does not wait, but
@@ -48,9 +52,9 @@ class ROTA_API Encoder {
 
  private:
   friend class Device;
-  explicit Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept;
+  explicit Encoder(runtime::OwnedRecorder recorder) noexcept;
 
-  std::unique_ptr<runtime::Recorder> recorder_;  // null after submit() or a move, or when memory ran out
+  runtime::OwnedRecorder recorder_;  // null after submit() or a move, or when memory ran out
   bool out_of_memory_ = false;
 };
 

@@ -6,8 +6,9 @@
 namespace rota {
 namespace {
 
-Error moved_from(std::string_view op) {
-  return core::refuse({op, {"the cache"}}, "moved from", "one that was created");
+Status check(const std::shared_ptr<cache::State>& state, std::string_view op) {
+  if (!state) return core::refuse({op, {"the cache"}}, "moved from", "one that was created");
+  return state->device().check_here(op);
 }
 
 }  // namespace
@@ -18,20 +19,23 @@ std::span<const std::int64_t> KvStep::positions() const noexcept {
 
 void KvStep::append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v) {
   runtime::record(encoder, [&](runtime::Recorder&) -> Status {
-    if (!state_) return moved_from("KvStep::append");
+    if (Status status = check(state_, "KvStep::append"); !status) return status;
     return state_->append(encoder, step_, {layer, k, v});
   });
 }
 
 Result<KvView> KvStep::view(std::uint32_t layer) const {
   return core::guarded([&]() -> Result<KvView> {
-    if (!state_) return moved_from("KvStep::view");
+    if (Status status = check(state_, "KvStep::view"); !status) return status.error();
     return state_->view(*step_, layer);
   });
 }
 
 Result<KvCache> KvCache::create(Device& device, const KvCacheSpec& spec) {
   return core::guarded([&]() -> Result<KvCache> {
+    if (device.state()) {
+      if (Status status = device.state()->check_here("KvCache::create"); !status) return status.error();
+    }
     auto state = cache::State::create(device, spec);
     if (!state) return state.error();
     return KvCache(std::move(state).value());
@@ -50,21 +54,21 @@ const KvMemory& KvCache::memory() const noexcept {
 
 Result<Sequence> KvCache::open_sequence() {
   return core::guarded([&]() -> Result<Sequence> {
-    if (!state_) return moved_from("KvCache::open_sequence");
+    if (Status status = check(state_, "KvCache::open_sequence"); !status) return status.error();
     return state_->open();
   });
 }
 
 Status KvCache::close(Sequence sequence) {
   return core::guarded([&]() -> Status {
-    if (!state_) return moved_from("KvCache::close");
+    if (Status status = check(state_, "KvCache::close"); !status) return status;
     return state_->close(sequence);
   });
 }
 
 Result<KvStep> KvCache::extend(Encoder& encoder, std::span<const KvExtension> extensions) {
   return core::guarded([&]() -> Result<KvStep> {
-    if (!state_) return moved_from("KvCache::extend");
+    if (Status status = check(state_, "KvCache::extend"); !status) return status.error();
     auto step = state_->extend(encoder, extensions);
     if (!step) return step.error();
     return KvStep(state_, std::move(step).value());
@@ -78,21 +82,21 @@ Result<KvStep> KvCache::extend(Encoder& encoder, Sequence sequence, std::uint64_
 
 Result<Sequence> KvCache::fork(Encoder& encoder, Sequence sequence) {
   return core::guarded([&]() -> Result<Sequence> {
-    if (!state_) return moved_from("KvCache::fork");
+    if (Status status = check(state_, "KvCache::fork"); !status) return status.error();
     return state_->fork(encoder, sequence);
   });
 }
 
 Status KvCache::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length) {
   return core::guarded([&]() -> Status {
-    if (!state_) return moved_from("KvCache::truncate");
+    if (Status status = check(state_, "KvCache::truncate"); !status) return status;
     return state_->truncate(encoder, sequence, length);
   });
 }
 
 Status KvCache::settle(Encoder& encoder) {
   return core::guarded([&]() -> Status {
-    if (!state_) return moved_from("KvCache::settle");
+    if (Status status = check(state_, "KvCache::settle"); !status) return status;
     return state_->settle(encoder);
   });
 }
@@ -106,23 +110,25 @@ Status KvCache::wait(Sequence sequence, std::chrono::milliseconds at_most) const
 
 Result<std::uint64_t> KvCache::length(Sequence sequence) const {
   return core::guarded([&]() -> Result<std::uint64_t> {
-    if (!state_) return moved_from("KvCache::length");
+    if (Status status = check(state_, "KvCache::length"); !status) return status.error();
     return state_->length(sequence);
   });
 }
 
 Result<KvView> KvCache::view(std::span<const Sequence> sequences, std::uint32_t layer) const {
   return core::guarded([&]() -> Result<KvView> {
-    if (!state_) return moved_from("KvCache::view");
+    if (Status status = check(state_, "KvCache::view"); !status) return status.error();
     return state_->view(sequences, layer);
   });
 }
 
-KvCounters KvCache::counters() const noexcept { return state_ ? state_->counters() : KvCounters{}; }
+KvCounters KvCache::counters() const noexcept {
+  return state_ && state_->is_here() ? state_->counters() : KvCounters{};
+}
 
 Result<KvNonFinite> KvCache::non_finite() const {
   return core::guarded([&]() -> Result<KvNonFinite> {
-    if (!state_) return moved_from("KvCache::non_finite");
+    if (Status status = check(state_, "KvCache::non_finite"); !status) return status.error();
     return state_->non_finite();
   });
 }

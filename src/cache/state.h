@@ -72,7 +72,7 @@ class Work final : public runtime::Watcher {
 };
 
 // Everything that the handles of one cache share.
-class State : public std::enable_shared_from_this<State> {
+class State : public std::enable_shared_from_this<State>, public core::OfProcess {
  public:
   static Result<std::shared_ptr<State>> create(Device& device, const KvCacheSpec& spec);
   struct Allocated {
@@ -81,6 +81,7 @@ class State : public std::enable_shared_from_this<State> {
   };
   State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout, Allocated memory);
 
+  const runtime::DeviceState& device() const noexcept { return *device_; }
   const KvCacheSpec& spec() const noexcept { return spec_; }
   const KvMemory& memory() const noexcept { return layout_.memory; }
 

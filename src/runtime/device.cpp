@@ -58,7 +58,7 @@ Result<Device> Device::open(const DeviceOptions& options) {
       if (backend_name == entry.name) {
         auto backend = entry.open(options);
         if (!backend) return backend.error();
-        return Device(std::make_shared<runtime::DeviceState>(std::move(backend).value(), options.pipeline_cache));
+        return Device(runtime::DeviceState::make(std::move(backend).value(), options.pipeline_cache));
       }
       known += core::text("{}{}", known.empty() ? "" : ", ", entry.name);
     }
@@ -90,6 +90,7 @@ const DeviceInfo& Device::info() const noexcept {
 Result<Buffer> Device::allocate(std::uint64_t bytes) {
   return core::guarded([&]() -> Result<Buffer> {
     if (!state_) return moved_from("allocate");
+    if (Status status = state_->check_here("allocate"); !status) return status.error();
     const DeviceInfo& device = info();
     if (Status status = core::check_positive({"allocate", {"bytes"}}, bytes); !status) return status.error();
     if (bytes > std::min(device.limits.max_buffer_bytes, kMaxBytes)) {
@@ -98,12 +99,12 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
     }
     auto memory = state_->backend().allocate(bytes, runtime::MemoryKind::device);
     if (!memory) return memory.error();
-    return Buffer(std::make_shared<runtime::BufferState>(state_, std::move(memory).value()));
+    return Buffer(runtime::BufferState::make(state_, std::move(memory).value()));
   });
 }
 
 Encoder Device::encoder() {
-  Encoder encoder(std::unique_ptr<runtime::Recorder>(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
+  Encoder encoder(runtime::OwnedRecorder(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
   encoder.out_of_memory_ = state_ && encoder.recorder() == nullptr;
   return encoder;
 }
@@ -111,6 +112,7 @@ Encoder Device::encoder() {
 Status Device::save_pipelines() {
   return core::guarded([&]() -> Status {
     if (!state_) return moved_from("save_pipelines");
+    if (Status status = state_->check_here("save_pipelines"); !status) return status;
     if (state_->pipeline_cache().empty()) {
       return core::refuse({"save_pipelines", {"DeviceOptions::pipeline_cache"}}, "empty", "the name of a file");
     }

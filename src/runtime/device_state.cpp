@@ -1,6 +1,15 @@
 #include "runtime/device_state.h"
 
+#include "core/error.h"
+
 namespace rota::runtime {
+
+Status DeviceState::check_here(std::string_view op) const {
+  if (is_here()) return {};
+  return Error{
+      Errc::device_lost,
+      core::text("{}: {} was opened before fork(), in the parent process; a child opens its own", op, info().id)};
+}
 
 Result<std::uint64_t> DeviceState::submit(std::vector<Command> commands) {
   const ForDrivers inherited;

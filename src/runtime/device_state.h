@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "core/process.h"
 #include "runtime/backend.h"
 #include "runtime/block_pool.h"
 #include "runtime/registry.h"
@@ -13,19 +14,14 @@
 namespace rota::runtime {
 
 // What every handle of one opened device shares.
-class DeviceState {
+class DeviceState : public core::OfProcess {
  public:
-  DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)
-      : pipeline_cache_(std::move(pipeline_cache)), backend_(std::move(backend)) {}
-
-  // The last handle waits for what is in flight.
-  ~DeviceState() {
-    const core::NoCancellation whole;
-    backend_.reset();
+  static std::shared_ptr<DeviceState> make(std::unique_ptr<Backend> backend, std::string pipeline_cache) {
+    return {new DeviceState(std::move(backend), std::move(pipeline_cache)), core::DeleteOrLeave{}};
   }
 
-  DeviceState(const DeviceState&) = delete;
-  DeviceState& operator=(const DeviceState&) = delete;
+  // Every call asks before it locks or waits: after fork() a child has neither the threads nor the driver.
+  Status check_here(std::string_view op) const;
 
   Backend& backend() noexcept { return *backend_; }
   const DeviceInfo& info() const noexcept { return backend_->info(); }
@@ -37,24 +33,31 @@ class DeviceState {
   Result<std::uint64_t> submit(std::vector<Command> commands);
 
  private:
+  DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)
+      : pipeline_cache_(std::move(pipeline_cache)), backend_(std::move(backend)) {}
+
   std::string pipeline_cache_;
   Registry registry_;
   BlockPool uploads_{{MemoryKind::upload, std::uint64_t{256} << 10, std::uint64_t{256} << 10}};
   BlockPool scratch_{{MemoryKind::device, std::uint64_t{1} << 20, std::uint64_t{256} << 20}};
   std::mutex submitting_;
   std::uint64_t last_ticket_ = 0;
-  std::unique_ptr<Backend> backend_;  // goes first, and waits for what is in flight
+  std::unique_ptr<Backend> backend_;  // last: it goes first, and waits for what is in flight
 };
 
-class BufferState {
+class BufferState : public core::OfProcess {
  public:
-  BufferState(std::shared_ptr<DeviceState> device, std::shared_ptr<Memory> memory) noexcept
-      : device_(std::move(device)), memory_(std::move(memory)) {}
+  static std::shared_ptr<BufferState> make(std::shared_ptr<DeviceState> device, std::shared_ptr<Memory> memory) {
+    return {new BufferState(std::move(device), std::move(memory)), core::DeleteOrLeave{}};
+  }
 
   const std::shared_ptr<DeviceState>& device() const noexcept { return device_; }
   const std::shared_ptr<Memory>& memory() const noexcept { return memory_; }
 
  private:
+  BufferState(std::shared_ptr<DeviceState> device, std::shared_ptr<Memory> memory) noexcept
+      : device_(std::move(device)), memory_(std::move(memory)) {}
+
   std::shared_ptr<DeviceState> device_;
   std::shared_ptr<Memory> memory_;
 };

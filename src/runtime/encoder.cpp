@@ -4,7 +4,9 @@
 
 namespace rota {
 
-Encoder::Encoder(std::unique_ptr<runtime::Recorder> recorder) noexcept : recorder_(std::move(recorder)) {}
+void runtime::EndRecorder::operator()(Recorder* recorder) const noexcept { core::DeleteOrLeave()(recorder); }
+
+Encoder::Encoder(runtime::OwnedRecorder recorder) noexcept : recorder_(std::move(recorder)) {}
 Encoder::Encoder(Encoder&&) noexcept = default;
 Encoder& Encoder::operator=(Encoder&&) noexcept = default;
 Encoder::~Encoder() = default;
@@ -16,6 +18,7 @@ Status Encoder::status() const {
       return core::refuse({"submit", {"the encoder"}}, "submitted already, or it or its device was moved from",
                           "a new one");
     }
+    if (Status here = recorder_->device()->check_here("submit"); !here) return here;
     if (recorder_->error()) return *recorder_->error();
     return {};
   });
@@ -24,7 +27,7 @@ Status Encoder::status() const {
 Result<Fence> Encoder::submit() && {
   return core::guarded([&]() -> Result<Fence> {
     const Status status = this->status();
-    const std::unique_ptr<runtime::Recorder> recorder = std::move(recorder_);
+    const runtime::OwnedRecorder recorder = std::move(recorder_);
     if (!status) return status.error();
     auto ticket = recorder->device()->submit(recorder->take_commands());
     if (!ticket) return ticket.error();
@@ -36,6 +39,7 @@ Result<Fence> Encoder::submit() && {
 Status Fence::wait() const {
   return core::guarded([&]() -> Status {
     if (!device_) return core::refuse({"wait", {"the fence"}}, "moved from", "one that submit() returned");
+    if (Status here = device_->check_here("wait"); !here) return here;
     return device_->backend().wait(ticket_);
   });
 }

@@ -35,7 +35,7 @@ class Watcher {
 };
 
 // The inside of an Encoder: commands, barriers, uploads, and the first error.
-class Recorder {
+class Recorder : public core::OfProcess {
  public:
   explicit Recorder(std::shared_ptr<DeviceState> device) noexcept : device_(std::move(device)) {}
   ~Recorder() { end(Watcher::End::dropped); }
@@ -92,7 +92,11 @@ void record(Encoder& encoder, Body&& body) noexcept {
   Recorder* const recorder = encoder.recorder();
   if (recorder == nullptr || recorder->error()) return;
   const core::DefaultFloats floats;  // what is computed here has the same bits whoever calls
-  if (Status status = core::guarded([&] { return body(*recorder); }); !status) {
+  const auto whole = [&]() -> Status {
+    if (Status here = recorder->device()->check_here("record"); !here) return here;
+    return body(*recorder);
+  };
+  if (Status status = core::guarded(whole); !status) {
     recorder->fail(std::move(status).error());
   }
 }
