@@ -1,6 +1,8 @@
 #include "backend/vulkan/backend.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -239,6 +241,28 @@ TEST_F(PipelineFile, MayBeSavedByManyThreadsAtOnce) {
   for (std::thread& thread : threads) thread.join();
   for (const Status& outcome : outcomes) EXPECT_OK(outcome);
   EXPECT_OK(open_with_file());
+}
+
+TEST_F(PipelineFile, IsNotWrittenThroughALinkThatSomeonePlanted) {
+  const std::filesystem::path victim = path.string() + ".victim";
+  std::ofstream(victim) << "precious";
+  std::vector<std::filesystem::path> links;
+  for (int number = 0; number < 1000; ++number) {
+    links.push_back(path.string() + "." + std::to_string(getpid()) + "." + std::to_string(number) + ".unfinished");
+    std::filesystem::create_symlink(victim, links.back());
+  }
+  Device opened = open_with_file().value();
+  use(opened);
+  EXPECT_OK(opened.save_pipelines());
+  EXPECT_EQ(std::filesystem::file_size(victim), 8U);
+  EXPECT_OK(open_with_file());
+  for (const std::filesystem::path& link : links) std::filesystem::remove(link);
+  std::filesystem::remove(victim);
+}
+
+TEST_F(PipelineFile, ThatIsNoFileIsAnErrorAtOnce) {
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  expect_error(open_with_file(), Errc::io, {path.string(), "is no regular file"});
 }
 
 TEST_F(PipelineFile, OfAnotherDriverStartsAnew) {

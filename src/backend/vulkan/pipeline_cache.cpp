@@ -1,14 +1,10 @@
 #include "backend/vulkan/pipeline_cache.h"
 
-#include <unistd.h>
-
 #include <array>
-#include <atomic>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 
 #include "core/error.h"
+#include "core/files.h"
 
 namespace rota::vulkan {
 namespace {
@@ -45,19 +41,6 @@ Error io_error(std::string_view path, std::string_view what) {
   return {Errc::io, core::text("pipeline cache {}: {}", path, what)};
 }
 
-Result<std::vector<std::byte>> read_file(const std::string& path) {
-  std::error_code code;
-  const std::uint64_t size = std::filesystem::file_size(path, code);
-  if (code == std::errc::no_such_file_or_directory) return std::vector<std::byte>{};
-  if (code) return io_error(path, code.message());
-  if (size > kMaxFileBytes) return io_error(path, core::text("is {} bytes long; at most {}", size, kMaxFileBytes));
-  std::vector<std::byte> bytes(size);
-  std::ifstream file(path, std::ios::binary);
-  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(size));
-  if (!file) return io_error(path, "cannot be read");
-  return bytes;
-}
-
 }  // namespace
 
 std::vector<std::byte> wrap_pipeline_data(std::span<const std::byte> data) {
@@ -89,9 +72,9 @@ Result<std::unique_ptr<PipelineCache>> PipelineCache::create(std::shared_ptr<Con
   std::vector<std::byte> file;
   std::span<const std::byte> data;
   if (!made->path_.empty()) {
-    auto bytes = read_file(made->path_);
-    if (!bytes) return bytes.error();
-    file = std::move(bytes).value();
+    auto bytes = core::read_file(made->path_, kMaxFileBytes);
+    if (!bytes) return io_error(made->path_, bytes.error().message);
+    file = std::move(bytes).value().value_or(std::vector<std::byte>{});
   }
   if (!file.empty()) {
     auto unwrapped = unwrap_pipeline_data(file);
@@ -115,19 +98,8 @@ Status PipelineCache::save() const {
   });
   if (result != VK_SUCCESS) return context_->failed("save_pipelines: vkGetPipelineCacheData", result);
 
-  // Readers see the old file or the new one, never half of one; nor do two writers meet.
-  static std::atomic<std::uint32_t> files_written = 0;
-  const std::vector<std::byte> bytes = wrap_pipeline_data(data);
-  const std::string unfinished = core::text("{}.{}.{}.unfinished", path_, getpid(), files_written++);
-  std::ofstream file(unfinished, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  std::error_code code;
-  if (file) std::filesystem::rename(unfinished, path_, code);
-  if (!file || code) {
-    std::error_code ignored;
-    std::filesystem::remove(unfinished, ignored);
-    return io_error(path_, code ? code.message() : "cannot be written");
+  if (Status status = core::replace_file(path_, wrap_pipeline_data(data)); !status) {
+    return io_error(path_, core::text("cannot be written: {}", status.error().message));
   }
   return {};
 }
