@@ -49,6 +49,12 @@ TEST(Tool, DevicesListsTheCpuFirst) {
   EXPECT_GT(json.at(0).at("memory_bytes"), 0);
 }
 
+TEST(Tool, DevicesCountsTheCpusThatItMayRunOn) {
+  const Output output = rota::test::run_shell("taskset -c 0 " ROTA_TOOL_PATH " devices -o json");
+  EXPECT_EQ(output.exit_code, 0) << output.text;
+  EXPECT_EQ(nlohmann::json::parse(output.text).at("rows").at(0).at("threads"), 1);
+}
+
 TEST(Tool, DoctorRunsTheSelfTestOfEveryDevice) {
   const Output output = run("doctor --selftest -o json");
   EXPECT_EQ(output.exit_code, 0) << output.text;

@@ -35,8 +35,8 @@ struct DeviceInfo {
   std::string name;
   std::string driver;
   DeviceKind kind = DeviceKind::cpu;
-  std::uint64_t memory_bytes = 0;
-  std::uint32_t threads = 0;               // CPU: of an opened device its pool, else what the machine has
+  std::uint64_t memory_bytes = 0;          // CPU: the machine's, or the limit of this process's control groups
+  std::uint32_t threads = 0;               // CPU: of an opened device its pool, else as many as open() would start
   std::vector<std::string> features = {};  // CPU: instruction sets
   Limits limits = {};
 };
@@ -53,7 +53,7 @@ ROTA_API Result<std::vector<BackendReport>> list_backends();
 
 struct DeviceOptions {
   std::string device = "cpu";    // an id from list_backends()
-  std::uint32_t threads = 0;     // CPU: size of the pool; 0 is one per core
+  std::uint32_t threads = 0;     // CPU: size of the pool; 0 is one per CPU that affinity and control groups allow
   std::string pipeline_cache{};  // GPU: a file that save_pipelines() writes and open() reads; empty is none
   // GPU: set, it turns the driver's validation on, synchronization included, and receives every
   // message, from any thread; it must not call rota. open() fails where validation is not installed.

@@ -1,17 +1,16 @@
 #include "runtime/backend.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <thread>
 
 #include "backend/cpu/queue.h"
 #include "core/cpu_features.h"
 #include "core/error.h"
+#include "core/host_limits.h"
 #include "core/isa.h"
 
 namespace rota::cpu {
@@ -20,25 +19,19 @@ namespace {
 constexpr std::uint64_t kHugePageBytes = 2U << 20;
 constexpr std::uint32_t kMaxThreads = 1024;
 
-std::uint64_t physical_memory_bytes() {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = sysconf(_SC_PAGESIZE);
-  return pages > 0 && page_bytes > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page_bytes) : 0;
-}
-
 DeviceInfo describe(std::uint32_t threads) {
   constexpr auto kUnlimited = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   return {.id = "cpu",
           .name = core::cpu_name(),
           .driver = core::text("rota, {} kernels", core::name_of(core::best_isa())),
           .kind = DeviceKind::cpu,
-          .memory_bytes = physical_memory_bytes(),
+          .memory_bytes = core::usable_memory_bytes(),
           .threads = threads,
           .features = core::cpu_features(),
           .limits = {.max_buffer_bytes = kUnlimited, .max_binding_bytes = kUnlimited}};
 }
 
-std::uint32_t core_count() { return std::clamp(std::thread::hardware_concurrency(), 1U, kMaxThreads); }
+std::uint32_t default_threads() { return std::min(core::usable_cpus(), kMaxThreads); }
 
 class HostMemory final : public runtime::Memory {
  public:
@@ -119,7 +112,7 @@ class CpuBackend final : public runtime::Backend {
   std::unique_ptr<Queue> queue_;
 };
 
-Result<std::vector<DeviceInfo>> list() { return std::vector{describe(core_count())}; }
+Result<std::vector<DeviceInfo>> list() { return std::vector{describe(default_threads())}; }
 
 Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   if (options.device != "cpu") {
@@ -128,7 +121,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   if (options.threads > kMaxThreads) {
     return core::refuse({"open", {"threads"}}, options.threads, "at most {}", kMaxThreads);
   }
-  const std::uint32_t threads = options.threads != 0 ? options.threads : core_count();
+  const std::uint32_t threads = options.threads != 0 ? options.threads : default_threads();
   auto queue = Queue::create(threads);
   if (!queue) return queue.error();
   return std::unique_ptr<runtime::Backend>(std::make_unique<CpuBackend>(std::move(queue).value(), threads));
