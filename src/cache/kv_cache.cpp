@@ -103,7 +103,7 @@ Status KvCache::settle(Encoder& encoder) {
 
 Status KvCache::wait(Sequence sequence, std::chrono::milliseconds at_most) const {
   return core::guarded([&]() -> Status {
-    if (!state_) return moved_from("KvCache::wait");
+    if (Status status = check(state_, "KvCache::wait"); !status) return status;
     return state_->wait(sequence, at_most);
   });
 }

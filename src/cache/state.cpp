@@ -56,8 +56,8 @@ Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& 
   allocated.counters = std::move(counters).value();
   const std::vector<std::byte> zeros(allocated.counters.size_bytes());
   if (Status status = allocated.counters.write(zeros); !status) return status.error();
-  return std::shared_ptr<State>(
-      new State(device.state(), spec, std::move(layout).value(), std::move(allocated)), core::DeleteOrLeave{});
+  return std::shared_ptr<State>(new State(device.state(), spec, std::move(layout).value(), std::move(allocated)),
+                                core::DeleteOrLeave{});
 }
 
 // ---- finding things
