@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "harness/tool_run.h"
+#include "rota/version.h"
 
 // The rota command, as a user meets it. ROTA_SOURCE_FOLDER is set by the build.
 
@@ -36,7 +37,8 @@ TEST(Tool, HelpNamesCommandsAndExitCodes) {
     EXPECT_TRUE(contains(help, text)) << help.text;
   }
   EXPECT_TRUE(contains(run("doctor --help"), "--selftest"));
-  EXPECT_TRUE(contains(run("--version"), "rota 0."));
+  EXPECT_EQ(run("--version").text, "rota " ROTA_VERSION "\n");
+  EXPECT_TRUE(run("doctor --device cpu").text.starts_with("rota " ROTA_VERSION "\n"));
 }
 
 TEST(Tool, DevicesListsTheCpuFirst) {

@@ -72,7 +72,7 @@ std::string op_line(std::span<const Json> cases) {
 }
 
 void print_text(std::span<const Json> rows, const Options& options) {
-  fmt::print("rota {}\n", ROTA_VERSION);
+  fmt::print("rota {}\n", version().text);
   for (std::size_t at = 0; at < rows.size();) {
     const Json& row = rows[at];
     if (!row.contains("op")) {

@@ -81,7 +81,7 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   auto app = std::make_unique<CLI::App>("A language model's KV cache: measure it, plan it, trust it", "rota");
   app->formatter(std::make_shared<HelpFormatter>());
   app->set_help_flag("-h,--help", "Say what a command does and takes");
-  app->set_version_flag("--version", "rota " ROTA_VERSION, "Say which version this is");
+  app->set_version_flag("--version", fmt::format("rota {}", version().text), "Say which version this is");
   app->footer(kFooter);
   app->require_subcommand(1);
   add_devices(*app, invocation);
