@@ -1,6 +1,9 @@
 #pragma once
 
 #include <pthread.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include <cfenv>
 #include <csignal>
@@ -13,17 +16,27 @@ namespace rota::core {
 // The default rounding, subnormals and traps while it lives; the caller's, and no flag raised, afterwards.
 class DefaultFloats {
  public:
+  DefaultFloats(const DefaultFloats&) = delete;
+  DefaultFloats& operator=(const DefaultFloats&) = delete;
+
+#if defined(__x86_64__)
+  // All of our arithmetic is SSE's. Every recorded call comes here, and <cfenv> would take a fifth of its time.
+  DefaultFloats() noexcept : callers_(_mm_getcsr()) { _mm_setcsr(kDefault); }
+  ~DefaultFloats() { _mm_setcsr(callers_); }
+
+ private:
+  static constexpr unsigned kDefault = 0x1f80;  // to nearest, subnormals as they are, no traps, no flags
+  unsigned callers_;
+#else
   DefaultFloats() noexcept {
     std::fegetenv(&callers_);
     std::fesetenv(FE_DFL_ENV);
   }
   ~DefaultFloats() { std::fesetenv(&callers_); }
 
-  DefaultFloats(const DefaultFloats&) = delete;
-  DefaultFloats& operator=(const DefaultFloats&) = delete;
-
  private:
   std::fenv_t callers_;
+#endif
 };
 
 // Threads that are started meanwhile, by us or by a driver, leave the application's signals to the application's own

@@ -9,7 +9,7 @@
 
 #include "core/callers_thread.h"
 #include "rota/device.h"
-#include "runtime/command.h"
+#include "runtime/command_list.h"
 
 namespace rota::runtime {
 
@@ -24,7 +24,7 @@ class Pipeline {
 };
 
 struct Batch {
-  std::vector<Command> commands;
+  CommandList commands;
   std::vector<std::shared_ptr<Pipeline>> pipelines;  // one per command
 };
 

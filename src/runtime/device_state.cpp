@@ -11,17 +11,17 @@ Status DeviceState::check_here(std::string_view op) const {
       core::text("{}: {} was opened before fork(), in the parent process; a child opens its own", op, info().id)};
 }
 
-Result<std::uint64_t> DeviceState::submit(std::vector<Command> commands) {
+Result<std::uint64_t> DeviceState::submit(CommandList commands) {
   const ForDrivers inherited;
   Batch batch{std::move(commands), {}};
   batch.pipelines.reserve(batch.commands.size());
-  for (const Command& command : batch.commands) {
+  for (const Command& command : batch.commands.all()) {
     auto pipeline = registry_.pipeline(*backend_, *command.kernel, command.constants);
     if (!pipeline) return pipeline.error();
     batch.pipelines.push_back(std::move(pipeline).value());
   }
   std::vector<Binding> bindings;
-  for (const Command& command : batch.commands) {
+  for (const Command& command : batch.commands.all()) {
     bindings.insert(bindings.end(), command.bound().begin(), command.bound().end());
   }
   auto prepared = backend_->prepare(std::move(batch));

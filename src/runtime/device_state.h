@@ -30,7 +30,7 @@ class DeviceState : public core::OfProcess {
   const std::string& pipeline_cache() const noexcept { return pipeline_cache_; }  // a file's name
 
   // Returns the submission's ticket.
-  Result<std::uint64_t> submit(std::vector<Command> commands);
+  Result<std::uint64_t> submit(CommandList commands);
 
  private:
   DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -126,6 +127,7 @@ class Fork : public OnDevice {
     all &= is_refused(of.source.read(bytes)) && is_refused(of.source.write(bytes)) && is_refused(of.fence->wait());
     all &= is_refused(KvCache::create(of.device, cache.spec()));
     all &= is_refused(cache.open_sequence()) && is_refused(cache.close(of.text)) && is_refused(cache.length(of.text));
+    all &= is_refused(cache.wait(of.text, std::chrono::milliseconds(1)));
     all &= is_refused(cache.extend(fresh, of.text, 1)) && is_refused(cache.fork(fresh, of.text));
     all &= is_refused(cache.truncate(fresh, of.text, 0)) && is_refused(cache.settle(fresh));
     all &= is_refused(cache.view({&of.text, 1}, 0)) && is_refused(cache.non_finite()) && is_refused(of.step->view(0));

@@ -38,13 +38,15 @@ Result<std::vector<Binding>> Recorder::scratch(std::initializer_list<std::uint64
 void Recorder::append(const Launch& launch, std::span<const std::byte> params,
                       std::initializer_list<Binding> bindings) {
   assert(bindings.size() == launch.kernel.bindings.size());
-  Command command{.kernel = &launch.kernel, .constants = launch.constants, .work = launch.work};
+  Command& command = commands_.add();  // whatever throws from here on spoils the encoder
+  command.kernel = &launch.kernel;
+  command.constants = launch.constants;
+  command.work = launch.work;
   command.params_bytes = static_cast<std::uint32_t>(params.size());
   std::ranges::copy(params, command.params.begin());
   std::ranges::copy(bindings, command.bindings.begin());
   for (std::size_t i = 0; i < bindings.size(); ++i) command.bindings[i].access = launch.kernel.bindings[i];
   command.barrier_before = hazards_.needs_barrier(command.bound());
-  commands_.push_back(std::move(command));
 }
 
 }  // namespace rota::runtime

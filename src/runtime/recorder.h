@@ -13,6 +13,7 @@
 #include "core/callers_thread.h"
 #include "core/error.h"
 #include "rota/encoder.h"
+#include "runtime/command_list.h"
 #include "runtime/device_state.h"
 #include "runtime/hazards.h"
 #include "runtime/target.h"
@@ -67,8 +68,8 @@ class Recorder : public core::OfProcess {
   void watch(std::shared_ptr<Watcher> watcher) { watchers_.push_back(std::move(watcher)); }
   void submitted() noexcept { end(Watcher::End::submitted); }
 
-  std::vector<Command> take_commands() noexcept { return std::move(commands_); }
-  std::span<const Command> commands() const noexcept { return commands_; }
+  CommandList take_commands() noexcept { return std::move(commands_); }
+  const CommandList& commands() const noexcept { return commands_; }
 
  private:
   void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<Binding> bindings);
@@ -77,7 +78,7 @@ class Recorder : public core::OfProcess {
   }
 
   std::shared_ptr<DeviceState> device_;
-  std::vector<Command> commands_;
+  CommandList commands_;
   Hazards hazards_;
   std::optional<Error> error_;
   std::shared_ptr<Memory> upload_block_;

@@ -78,7 +78,7 @@ void Queue::work() noexcept {
       const Job job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
-      for (const runtime::Command& command : job.batch.commands) run(command);
+      for (const runtime::Command& command : job.batch.commands.all()) run(command);
       lock.lock();
       finished_ticket_ = job.ticket;
       lock.unlock();

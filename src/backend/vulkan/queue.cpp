@@ -139,8 +139,9 @@ Status Submission::record(runtime::Batch batch) {
   batch_ = std::move(batch);
   if (Status status = begin(); !status) return status;
   if (Status status = reserve_descriptors(batch_.commands.size()); !status) return status;
-  for (std::size_t i = 0; i < batch_.commands.size(); ++i) {
-    if (Status status = record_command(batch_.commands[i], *batch_.pipelines[i]); !status) return status;
+  auto pipeline = batch_.pipelines.begin();
+  for (const runtime::Command& command : batch_.commands.all()) {
+    if (Status status = record_command(command, **pipeline++); !status) return status;
   }
   return end();
 }
