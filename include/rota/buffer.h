@@ -9,11 +9,11 @@
 #include "rota/export.h"
 #include "rota/result.h"
 
-namespace rota {
-
-namespace runtime {
+namespace rota::runtime {
 class BufferState;
-}
+}  // namespace rota::runtime
+
+namespace rota::inline ROTA_ABI {
 
 // A handle to memory of one device; copies share it. The memory lives until the last handle and
 // the last command that uses it are gone. A new buffer's contents are undefined.
@@ -36,4 +36,4 @@ class ROTA_API Buffer {
   std::shared_ptr<runtime::BufferState> state_;
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -11,7 +11,7 @@
 
 // How sealed pages store numbers. docs/page-format.md has it to the byte.
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 // Keys and values lie differently in a page, as their readers want them, and their signs differ.
 enum class KvSide : std::uint8_t { keys, values };
@@ -65,4 +65,4 @@ ROTA_API std::array<std::byte, kPageDescriptionBytes> describe(const PageFormat&
 // The reverse, for bytes from anywhere: an unknown version is `unsupported`, all else that is not a description `io`.
 ROTA_API Result<PageFormat> read_description(std::span<const std::byte> bytes);
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

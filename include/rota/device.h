@@ -12,11 +12,11 @@
 #include "rota/export.h"
 #include "rota/result.h"
 
-namespace rota {
-
-namespace runtime {
+namespace rota::runtime {
 class DeviceState;
-}
+}  // namespace rota::runtime
+
+namespace rota::inline ROTA_ABI {
 
 enum class DeviceKind : std::uint8_t { cpu, discrete_gpu, integrated_gpu, virtual_gpu, software_gpu };
 
@@ -84,4 +84,4 @@ class ROTA_API Device {
   std::shared_ptr<runtime::DeviceState> state_;
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

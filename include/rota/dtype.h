@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string_view>
 
-namespace rota {
+#include "rota/export.h"
+
+namespace rota::inline ROTA_ABI {
 
 // Kernels see the enumerator's number as a constant: the order is part of the kernels.
 enum class DType : std::uint8_t { f32, f16, bf16 };
@@ -87,4 +89,4 @@ constexpr float f32_from_bf16(std::uint16_t half) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -7,16 +7,16 @@
 #include "rota/export.h"
 #include "rota/result.h"
 
-namespace rota {
-
-namespace runtime {
+namespace rota::runtime {
 class DeviceState;
 class Recorder;
 struct EndRecorder {
   void operator()(Recorder* recorder) const noexcept;
 };
 using OwnedRecorder = std::unique_ptr<Recorder, EndRecorder>;
-}  // namespace runtime
+}  // namespace rota::runtime
+
+namespace rota::inline ROTA_ABI {
 
 // The end of one submission. Copies stand for the same submission. Dropping one does not wait, but
 // the last handle of a device, and a fence is one, waits for what is in flight there.
@@ -58,4 +58,4 @@ class ROTA_API Encoder {
   bool out_of_memory_ = false;
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

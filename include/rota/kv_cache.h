@@ -15,12 +15,12 @@
 #include "rota/kv_view.h"
 #include "rota/result.h"
 
-namespace rota {
-
-namespace cache {
+namespace rota::cache {
 class State;
 struct Step;
-}  // namespace cache
+}  // namespace rota::cache
+
+namespace rota::inline ROTA_ABI {
 
 // Names one text in one cache. Plain data: copies name the same text; after close() it names nothing.
 struct Sequence {
@@ -133,4 +133,4 @@ class ROTA_API KvCache {
   std::shared_ptr<cache::State> state_;
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

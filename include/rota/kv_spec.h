@@ -16,7 +16,7 @@
 
 // What a cache is made of, and what it takes: known before there is a device.
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 // How keys or values are kept: as they are, or in sealed pages.
 using KvCodec = std::variant<DType, Turbo>;
@@ -108,4 +108,4 @@ struct KvMemory {
 // and at most one earlier KvStep is still held.
 ROTA_API Result<KvMemory> estimate(const KvCacheSpec& spec);
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -13,7 +13,7 @@
 #include "rota/token_run.h"
 #include "rota/view.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 // Where one text's keys, or its values, lie. Page p holds the positions from p * page on.
 struct KvPages {
@@ -59,4 +59,4 @@ struct KvView {
   }
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

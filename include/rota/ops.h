@@ -15,7 +15,7 @@
 // Every op records work into an encoder. A bad argument is kept by the encoder and returned by
 // submit(); nothing of a refused call runs. Spans are read during the call only.
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 struct StorePair {
   View from;
@@ -212,4 +212,4 @@ struct Checksum {
 // device gives the same.
 ROTA_API void checksum(Encoder& encoder, const Checksum& call);
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

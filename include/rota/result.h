@@ -9,7 +9,7 @@
 
 #include "rota/export.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 enum class Errc : std::uint8_t {
   invalid_argument,  // the caller's values; the message names op, argument, found and wanted
@@ -99,4 +99,4 @@ class [[nodiscard]] Result<void> {
 
 using Status = Result<void>;
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

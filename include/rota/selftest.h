@@ -4,8 +4,9 @@
 #include <vector>
 
 #include "rota/device.h"
+#include "rota/export.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 // One op, with one codec or element type.
 struct SelfTestResult {
@@ -19,4 +20,4 @@ struct SelfTestResult {
 // Runs every op with every codec on `subject`, and compares with the definition or with `reference`.
 ROTA_API Result<std::vector<SelfTestResult>> self_test(Device& subject, Device& reference);
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -5,7 +5,9 @@
 #include <span>
 #include <type_traits>
 
-namespace rota {
+#include "rota/export.h"
+
+namespace rota::inline ROTA_ABI {
 
 // A value that the caller must spell out: it has no default, so leaving it out does not compile.
 template <class T>
@@ -36,4 +38,4 @@ struct TokenRun {
   WhenFull when_full = WhenFull::wrap;
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

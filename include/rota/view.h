@@ -6,8 +6,9 @@
 #include "rota/buffer.h"
 #include "rota/codec.h"
 #include "rota/dtype.h"
+#include "rota/export.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 enum class Access : std::uint8_t { read, write };
 
@@ -141,4 +142,4 @@ struct Counter {
   std::uint64_t offset_bytes = 0;  // a multiple of 8
 };
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

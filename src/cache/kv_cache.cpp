@@ -3,7 +3,7 @@
 #include "cache/state.h"
 #include "runtime/recorder.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 namespace {
 
 Status check(const std::shared_ptr<cache::State>& state, std::string_view op) {
@@ -133,4 +133,4 @@ Result<KvNonFinite> KvCache::non_finite() const {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

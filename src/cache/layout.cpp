@@ -244,7 +244,7 @@ Result<Layout> lay_out(const KvCacheSpec& spec) {
 
 }  // namespace rota::cache
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 Result<KvMemory> estimate(const KvCacheSpec& spec) {
   return core::guarded([&]() -> Result<KvMemory> {
@@ -254,4 +254,4 @@ Result<KvMemory> estimate(const KvCacheSpec& spec) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

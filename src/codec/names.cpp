@@ -3,7 +3,7 @@
 #include "core/error.h"
 #include "rota/kv_spec.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 namespace {
 
 bool are_alike(const KvCodec& a, const KvCodec& b) noexcept {
@@ -32,4 +32,4 @@ Result<KvCodec> codec_named(std::string_view name) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -13,7 +13,7 @@ std::string Argument::text() const {
 
 }  // namespace rota::core
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 std::string_view name(Errc code) noexcept {
   switch (code) {
@@ -31,4 +31,4 @@ std::string_view name(Errc code) noexcept {
   return "unknown";
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "runtime/device_state.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 namespace {
 
 Status check_span(const Buffer& buffer, std::string_view op, std::uint64_t offset, std::uint64_t size) {
@@ -43,4 +43,4 @@ Status Buffer::read(std::span<std::byte> to, std::uint64_t offset_bytes) const {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

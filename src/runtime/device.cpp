@@ -8,7 +8,7 @@
 #include "runtime/device_state.h"
 #include "runtime/recorder.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 namespace {
 
 // Room for every rounding of sizes and offsets further in.
@@ -120,4 +120,4 @@ Status Device::save_pipelines() {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -2,9 +2,13 @@
 
 #include "runtime/recorder.h"
 
-namespace rota {
+namespace rota::runtime {
 
-void runtime::EndRecorder::operator()(Recorder* recorder) const noexcept { core::DeleteOrLeave()(recorder); }
+void EndRecorder::operator()(Recorder* recorder) const noexcept { core::DeleteOrLeave()(recorder); }
+
+}  // namespace rota::runtime
+
+namespace rota::inline ROTA_ABI {
 
 Encoder::Encoder(runtime::OwnedRecorder recorder) noexcept : recorder_(std::move(recorder)) {}
 Encoder::Encoder(Encoder&&) noexcept = default;
@@ -44,4 +48,4 @@ Status Fence::wait() const {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -8,8 +8,7 @@
 #include "core/callers_thread.h"
 #include "core/error.h"
 
-namespace rota {
-namespace runtime {
+namespace rota::runtime {
 
 double difference(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
   if (a.size() != b.size()) return 1;
@@ -54,7 +53,9 @@ void SelfTestRun::check(std::string what, double bound, const std::function<Resu
   results_.push_back(std::move(result));
 }
 
-}  // namespace runtime
+}  // namespace rota::runtime
+
+namespace rota::inline ROTA_ABI {
 
 Result<std::vector<SelfTestResult>> self_test(Device& subject, Device& reference) {
   return core::guarded([&]() -> Result<std::vector<SelfTestResult>> {
@@ -69,4 +70,4 @@ Result<std::vector<SelfTestResult>> self_test(Device& subject, Device& reference
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -9,9 +9,9 @@ trap 'rm -rf "$work"' EXIT
 (cd "$source" && git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$work")
 cp -r "$source/tests/recipe/negate" "$work/src/ops/"
 header=$work/include/rota/ops.h
-sed -i '/^}  \/\/ namespace rota$/d' "$header"
+sed -i '/^}  \/\/ namespace rota::inline ROTA_ABI$/d' "$header"
 cat "$source/tests/recipe/declaration.h" >>"$header"
-printf '\n}  // namespace rota\n' >>"$header"
+printf '\n}  // namespace rota::inline ROTA_ABI\n' >>"$header"
 
 python3 "$work/scripts/check_layers.py"
 cmake -S "$work" -B "$work/build/recipe" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DROTA_EXAMPLES=OFF -DROTA_WERROR=ON \

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "rota_tables/turbo.h"
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 namespace {
 
 // The description's bytes. docs/page-format.md has the same table.
@@ -119,7 +119,7 @@ Result<PageFormat> read_description(std::span<const std::byte> bytes) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI
 
 namespace rota::codec {
 namespace {

@@ -206,7 +206,7 @@ class AttendRecording {
 }  // namespace
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 void attend(Encoder& encoder, const Attend& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
@@ -216,4 +216,4 @@ void attend(Encoder& encoder, const Attend& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

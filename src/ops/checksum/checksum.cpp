@@ -118,7 +118,7 @@ ChecksumLaunch choose_checksum(const ChecksumPlan& plan, const ChecksumPlan::Par
 
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 void checksum(Encoder& encoder, const Checksum& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
@@ -137,4 +137,4 @@ void checksum(Encoder& encoder, const Checksum& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

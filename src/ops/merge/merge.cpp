@@ -163,7 +163,7 @@ MergeLaunch choose_merge(const Merge& call, const MergePlan& plan) {
 
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 void merge(Encoder& encoder, const Merge& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
@@ -187,4 +187,4 @@ void merge(Encoder& encoder, const Merge& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

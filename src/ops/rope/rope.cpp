@@ -203,7 +203,7 @@ RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, 
 
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 void rope(Encoder& encoder, const Rope& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
@@ -230,4 +230,4 @@ void rope(Encoder& encoder, const Rope& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -208,7 +208,7 @@ std::vector<SealLaunch> choose_seal(const SlotView& dense, const SealedView& sea
 
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 namespace {
 
 // What both ops' kernels read beside the pages.
@@ -260,4 +260,4 @@ void unseal(Encoder& encoder, const Unseal& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -241,7 +241,7 @@ void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const St
 
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 void store(Encoder& encoder, const Store& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
@@ -263,4 +263,4 @@ void store(Encoder& encoder, const Store& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI

@@ -25,7 +25,7 @@ constexpr runtime::Kernel kNegate{
 }  // namespace
 }  // namespace rota::ops
 
-namespace rota {
+namespace rota::inline ROTA_ABI {
 
 void negate(Encoder& encoder, const Negate& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
@@ -40,4 +40,4 @@ void negate(Encoder& encoder, const Negate& call) {
   });
 }
 
-}  // namespace rota
+}  // namespace rota::inline ROTA_ABI
