@@ -7,6 +7,7 @@
 #include <limits>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/files.h"
@@ -23,9 +24,10 @@ constexpr std::size_t kMostPathBytes = 4096;
 constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 60;  // what "no limit" is in version 1, and beyond
 
 std::string contents(const std::string& path) {
-  const auto read = read_file(path, kMostFileBytes);
-  if (!read || !*read) return {};
-  return {reinterpret_cast<const char*>((*read)->data()), (*read)->size()};
+  auto read = read_file(path, kMostFileBytes);
+  if (!read) return {};
+  const std::vector<std::byte> bytes = std::move(read).value().value_or(std::vector<std::byte>{});
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 // The parts between separators, empty ones included.
@@ -57,10 +59,11 @@ std::optional<std::uint64_t> number(std::string_view text) {
 std::string unescaped(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    unsigned code = 0;
     const std::string_view digits = text.substr(i + 1, 3);
-    const bool escaped = text[i] == '\\' && digits.size() == 3 &&
-                         std::from_chars(digits.data(), digits.data() + 3, code, 8).ptr == digits.data() + 3;
+    const bool octal = std::ranges::all_of(digits, [](char digit) { return digit >= '0' && digit <= '7'; });
+    const bool escaped = text[i] == '\\' && digits.size() == 3 && octal;
+    unsigned code = 0;
+    for (const char digit : digits) code = code * 8 + static_cast<unsigned>(digit - '0');
     plain += escaped ? static_cast<char>(code) : text[i];
     if (escaped) i += 3;
   }
@@ -164,9 +167,9 @@ GroupLimits group_limits(const std::string& root) {
   GroupLimits limits;
   const std::string groups = contents(root + "/proc/self/cgroup");
   for (const std::string_view line : split(groups, '\n')) {  // "4:cpu,cpuacct:/group", in version 2 "0::/group"
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
-    if (second == line.npos) continue;
+    const std::size_t first = std::min(line.find(':'), line.size());
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
     const std::string_view controllers = line.substr(first + 1, second - first - 1);
     const std::string_view path = line.substr(second + 1);
     const auto folders = [&](std::string_view controller) {

@@ -11,7 +11,7 @@ std::atomic<std::uint64_t> forks = 0;
 std::atomic<const OfProcess*> newest_left = nullptr;
 
 // When the library is loaded: later, a fork() could come between.
-[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+[[maybe_unused]] const int kRegistered = pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
 }  // namespace
 
