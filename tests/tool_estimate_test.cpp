@@ -237,10 +237,10 @@ class EstimateOfFiles : public testing::Test {
   void TearDown() override { std::filesystem::remove(path_); }
   void write(const std::string& bytes) const { std::ofstream(path_, std::ios::binary) << bytes; }
 
-  static GgufWriter llama() {
+  static GgufWriter llama(std::string_view name = "Meta \x1b[2JLlama") {
     GgufWriter writer;
     writer.word("general.architecture", "llama")
-        .word("general.name", "Meta \x1b[2JLlama")
+        .word("general.name", name)
         .number("llama.block_count", 32)
         .number("llama.context_length", 131072)
         .number("llama.embedding_length", 4096)
@@ -251,6 +251,17 @@ class EstimateOfFiles : public testing::Test {
 
   std::string path_;
 };
+
+// As UTF-8 and as a byte of its own, C1's introducer, a change of direction, and letters that are just foreign.
+TEST_F(EstimateOfFiles, NoNameCommandsATerminal) {
+  write(llama("\xc2\x9b"
+              "31mA \xe2\x80\xae"
+              "B \x9b"
+              "C \xc3\xa9\xe6\x97\xa5")
+            .file());
+  EXPECT_TRUE(estimate("-m " + path_ + " -c 100").text.starts_with("?31mA ?B ?C \xc3\xa9\xe6\x97\xa5, context"))
+      << estimate("-m " + path_ + " -c 100").text.substr(0, 60);
+}
 
 TEST_F(EstimateOfFiles, AFileTakesWhatItsModelTakes) {
   GgufWriter writer = llama();

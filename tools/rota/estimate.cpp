@@ -404,7 +404,7 @@ std::string before_text(const Options& options, const Estimator& estimator) {
 std::vector<std::string> notes_of(const Estimator& estimator) {
   std::vector<std::string> notes = estimator.model().notes;
   notes.insert(notes.end(), estimator.left_out().begin(), estimator.left_out().end());
-  for (std::string& note : notes) note = one_line(std::move(note));
+  for (std::string& note : notes) note = one_line(note);
   return notes;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "characters.h"
+
 namespace rota::tool {
 namespace {
 
@@ -22,9 +24,15 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.{}f} {}", value, whole ? 0 : 1, kUnits[unit]);
 }
 
-std::string one_line(std::string text) {
-  std::ranges::replace_if(text, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, '?');
-  return text;
+std::string one_line(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const auto [code, bytes] = first_character(text);
+    const bool is_fine = code >= ' ' && may_be_shown(code);
+    shown += is_fine ? text.substr(0, bytes) : "?";
+    text.remove_prefix(bytes);
+  }
+  return shown;
 }
 
 std::string device_text(const DeviceInfo& device) {

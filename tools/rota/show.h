@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "rota/device.h"
 
@@ -13,8 +14,8 @@ namespace rota::tool {
 // "7.8 GiB"; exact below 1 KiB and for whole units.
 std::string bytes_text(std::uint64_t bytes);
 
-// Control characters, of a file or its name, would end the line or move a terminal's cursor.
-std::string one_line(std::string text);
+// What a terminal would obey instead of showing, of a file or its name, is a question mark.
+std::string one_line(std::string_view text);
 
 std::string device_text(const DeviceInfo& device);
 nlohmann::ordered_json device_json(const DeviceInfo& device);
