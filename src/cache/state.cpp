@@ -30,10 +30,10 @@ Error busy(Error refusal) noexcept {
 
 void Work::ended(End end) noexcept { state->ended(*this, end); }
 
-State::State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout, Allocated memory)
+State::State(std::shared_ptr<runtime::DeviceState> device, KvCacheSpec spec, Layout layout, Allocated memory)
     : id_(next_id()),
       device_(std::move(device)),
-      spec_(spec),
+      spec_(std::move(spec)),
       layout_(std::move(layout)),
       memory_(std::move(memory.tracks)),
       counters_(std::move(memory.counters)),

@@ -79,7 +79,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
     std::vector<TrackMemory> tracks = {};
     Buffer counters = {};
   };
-  State(std::shared_ptr<runtime::DeviceState> device, const KvCacheSpec& spec, Layout layout, Allocated memory);
+  State(std::shared_ptr<runtime::DeviceState> device, KvCacheSpec spec, Layout layout, Allocated memory);
 
   const runtime::DeviceState& device() const noexcept { return *device_; }
   const KvCacheSpec& spec() const noexcept { return spec_; }

@@ -38,8 +38,8 @@ void copy_slots(Encoder& encoder, const CopySlots& call) {
     auto to = runtime::check_view(target, {kOp, {"to"}}, pair.to);
     if (!to) return to.error();
     // The plan counts tokens and pages in words.
-    const Status counted = core::first_error({core::check_index({kOp, {"from"}}, pair.from.shape.tokens),
-                                              core::check_index({kOp, {"to"}}, pair.to.shape.pages)});
+    Status counted = core::first_error({core::check_index({kOp, {"from"}}, pair.from.shape.tokens),
+                                        core::check_index({kOp, {"to"}}, pair.to.shape.pages)});
     if (!counted) return counted;
 
     std::vector<std::uint32_t> words;
