@@ -88,14 +88,15 @@ class KvCacheWindow : public KvCacheOnDevice {
       double sum = 0;
       for (std::uint64_t key = position + 1 - std::min(position + 1, kWindow); key <= position; ++key) {
         double logit = 0;
-        for (std::uint64_t d = 0; d < kDim; ++d) logit += double{q[position * kDim + d]} * double{k[key * kDim + d]};
+        for (std::uint64_t d = 0; d < kDim; ++d)
+          logit += static_cast<double>(q[position * kDim + d]) * static_cast<double>(k[key * kDim + d]);
         const double weight = std::exp(0.2 * logit);
         sum += weight;
-        for (std::uint64_t d = 0; d < kDim; ++d) out[d] += weight * double{v[key * kDim + d]};
+        for (std::uint64_t d = 0; d < kDim; ++d) out[d] += weight * static_cast<double>(v[key * kDim + d]);
       }
       double worst = 0;
       for (std::uint64_t d = 0; d < kDim; ++d) {
-        worst = std::max(worst, std::abs(double{(*found)[row * kDim + d]} - out[d] / sum));
+        worst = std::max(worst, std::abs(static_cast<double>((*found)[row * kDim + d]) - out[d] / sum));
       }
       ASSERT_LT(worst, 1e-4) << "position " << position;
     }

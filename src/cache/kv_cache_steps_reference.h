@@ -531,7 +531,7 @@ class Machine {
         const std::vector<double> wanted = attend_in_f64({q.data() + at * k_dim, k_dim}, {keys.data() + begin, count},
                                                          {values.data() + begin, count}, v_dim);
         for (std::uint64_t d = 0; d < v_dim; ++d) {
-          worst = std::max(worst, std::abs(double{out[at * v_dim + d]} - wanted[d]));
+          worst = std::max(worst, std::abs(static_cast<double>(out[at * v_dim + d]) - wanted[d]));
         }
       }
     }
@@ -548,7 +548,8 @@ class Machine {
     std::vector<double> logits;
     for (const float* const key : keys) {
       double logit = 0;
-      for (std::size_t d = 0; d < query.size(); ++d) logit += double{query[d]} * double{key[d]};
+      for (std::size_t d = 0; d < query.size(); ++d)
+        logit += static_cast<double>(query[d]) * static_cast<double>(key[d]);
       logits.push_back(logit * kScale);
     }
     const double top = *std::ranges::max_element(logits);
@@ -557,7 +558,7 @@ class Machine {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double weight = std::exp(logits[i] - top);
       sum += weight;
-      for (std::uint64_t d = 0; d < v_dim; ++d) out[d] += weight * double{values[i][d]};
+      for (std::uint64_t d = 0; d < v_dim; ++d) out[d] += weight * static_cast<double>(values[i][d]);
     }
     for (double& value : out) value /= sum;
     return out;
