@@ -82,8 +82,7 @@ Result<std::size_t> State::find_layer(std::string_view op, std::uint32_t number)
 Result<std::uint32_t> State::find_to_change(const core::Refusal& refusal, Sequence sequence, const Work& work) const {
   auto slot = find(refusal, sequence);
   if (!slot) return slot;
-  const Work* const other = slots_[*slot].changed_in;
-  if (other == nullptr || other == &work) return slot;
+  if (!slots_[*slot].is_held_against(work)) return slot;
   return busy(core::refuse(refusal, "changed in another encoder that is not submitted yet",
                            "that encoder, or its end before: wait() tells when"));
 }
@@ -247,8 +246,8 @@ Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, st
   if (Status status = plan(change, **work, texts); !status) {
     if (!change.lacks_pages() || !pages_wait(last_serial_, *work)) return status;
     short_until_ = last_serial_;
-    return busy(
-        {Errc::busy, core::text("{}, some until other encoders end: wait() tells when", status.error().message)});
+    return Error{Errc::busy,
+                 core::text("{}, some until other encoders end: wait() tells when", status.error().message)};
   }
   settle_others(change, **work, texts);
   prepare(**work, change, texts);
@@ -271,7 +270,7 @@ void State::settle_others(Change& change, const Work& work, NewTexts& texts) {
   for (const std::uint32_t index : due_) {
     const Slot& slot = slots_[index];
     const Text& text = slot.text;
-    if (texts.has(index) || (slot.changed_in != nullptr && slot.changed_in != &work)) continue;
+    if (texts.has(index) || slot.is_held_against(work)) continue;
     if (!is_due(layout_.tracks, text, first_row(text)) || (text.step && !is_finished(*text.step, work))) continue;
     Change other(layout_.tracks, pools_);
     auto settled = other.settled(text, first_row(text));

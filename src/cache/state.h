@@ -117,6 +117,8 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
     std::uint64_t named_in = 0;       // the last change that named it
     Work* changed_in = nullptr;       // the open encoder that changed it: others wait for its end
     std::optional<Text> before = {};  // as it was before that; none where it was forked there
+
+    bool is_held_against(const Work& work) const noexcept { return changed_in != nullptr && changed_in != &work; }
   };
   struct NewText {
     std::uint32_t slot;

@@ -78,15 +78,20 @@ TEST_F(AttendStored, PeaksAreAsPreciseAsPlains) {
   }
 }
 
+// One row over 600 keys of one head, sealed at so many bits.
+Case one_row(std::uint32_t bits, std::uint32_t group) {
+  return {.k = turbo(bits),
+          .v = turbo(bits),
+          .head_dim = 64,
+          .value_dim = 64,
+          .kv_heads = 1,
+          .group = group,
+          .lengths = {600},
+          .rows = {1}};
+}
+
 TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
-  const Case what{.k = turbo(4),
-                  .v = turbo(4),
-                  .head_dim = 64,
-                  .value_dim = 64,
-                  .kv_heads = 1,
-                  .group = 4,
-                  .lengths = {600},
-                  .rows = {1}};
+  const Case what = one_row(4, 4);
   const Stored stored = store_texts(what);
   Numbers q = draw(1, 4, 64, gaussian());
   const Answer plain = run(stored.kv, {.q = view_of(q), .arithmetic = Arithmetic::stored});
@@ -106,14 +111,7 @@ TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
 // So small that the inverse of the largest number is infinite: all keys weigh the same, in bytes as in f32.
 TEST_F(AttendStored, TinyQueriesDoNotOverflow) {
   for (const std::uint32_t bits : {2U, 4U, 6U, 8U}) {
-    const Case what{.k = turbo(bits),
-                    .v = turbo(bits),
-                    .head_dim = 64,
-                    .value_dim = 64,
-                    .kv_heads = 1,
-                    .group = 4,
-                    .lengths = {600},
-                    .rows = {1}};
+    const Case what = one_row(bits, 4);
     const Stored stored = store_texts(what);
     const Numbers common = draw(1, 4, 64, gaussian());
     for (const float size : {1e-30F, 1e-34F, 1e-36F, 1e-37F, 1e-38F, 1e-40F, 1e-44F}) {
@@ -135,14 +133,7 @@ TEST_F(AttendStored, TinyQueriesDoNotOverflow) {
 // The weights of far tiles are tiny, too: they add nothing, and nothing overflows.
 TEST_F(AttendStored, TinyWeightsAddNothing) {
   for (const std::uint32_t bits : {4U, 8U}) {
-    Case what{.k = turbo(bits),
-              .v = turbo(bits),
-              .head_dim = 64,
-              .value_dim = 64,
-              .kv_heads = 1,
-              .group = 1,
-              .lengths = {600},
-              .rows = {1}};
+    Case what = one_row(bits, 1);
     // Logits of the first page are higher than all others by 64 * 1.7: their weights are about 2^-110 to 2^-125.
     what.k_draw = [](std::mt19937_64& from, std::uint64_t position) {
       return (position < 64 ? 1.0 : -0.7) + std::normal_distribution<double>(0, 0.01)(from);
