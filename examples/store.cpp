@@ -22,10 +22,10 @@ int main() {
   const auto from = rota::View::token_major(fresh, rota::DType::f32, {kTokens, kHeads, kDim});
   const rota::StorePair pairs[] = {{from, rota::SlotView::head_major(keys, rota::DType::f16, kRing)},
                                    {from, rota::SlotView::token_major(values, rota::DType::bf16, kRing)}};
-  const rota::TokenRun text{.tokens = kTokens, .position = 0, .capacity = kSlots};
+  const rota::TokenRun sequence{.tokens = kTokens, .position = 0, .capacity = kSlots};
 
   auto encoder = device.encoder();
-  rota::store(encoder, {.pairs = pairs, .sequences = {&text, 1}});
+  rota::store(encoder, {.pairs = pairs, .sequences = {&sequence, 1}});
   std::move(encoder).submit().value().wait().value();
 
   std::vector<std::uint16_t> ring(kSlots * kHeads * kDim);

@@ -117,12 +117,12 @@ TEST(OutOfMemory, ComesBackFromEveryOp) {
   }
 }
 
-// A cache of one layer with a text of 200 tokens.
+// A cache of one layer with a sequence of 200 tokens.
 struct CacheUnderTest {
-  CacheUnderTest() : cache(KvCache::create(device, spec()).value()), text(cache.open_sequence().value()) {
+  CacheUnderTest() : cache(KvCache::create(device, spec()).value()), sequence(cache.open_sequence().value()) {
     zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
     Encoder encoder = device.encoder();
-    extend(encoder, text, 200).value();
+    extend(encoder, sequence, 200).value();
     (void)std::move(encoder).submit();
   }
 
@@ -132,8 +132,8 @@ struct CacheUnderTest {
             .max_sequences = 2};
   }
 
-  Status extend(Encoder& encoder, rota::Sequence sequence, std::uint64_t tokens) {
-    auto step = cache.extend(encoder, sequence, tokens);
+  Status extend(Encoder& encoder, rota::Sequence of, std::uint64_t tokens) {
+    auto step = cache.extend(encoder, of, tokens);
     if (!step) return step.error();
     const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
     step->append(encoder, 0, x, x);
@@ -144,10 +144,10 @@ struct CacheUnderTest {
   // Every call that changes a cache, in one encoder.
   Status change() {
     Encoder encoder = device.encoder();
-    if (Status status = extend(encoder, text, 20); !status) return status;
-    auto child = cache.fork(encoder, text);
+    if (Status status = extend(encoder, sequence, 20); !status) return status;
+    auto child = cache.fork(encoder, sequence);
     if (!child) return child.error();
-    if (Status status = cache.truncate(encoder, text, 50); !status) return status;
+    if (Status status = cache.truncate(encoder, sequence, 50); !status) return status;
     if (Status status = extend(encoder, *child, 100); !status) return status;
     if (Status status = cache.settle(encoder); !status) return status;
     if (Status status = cache.close(*child); !status) return status;
@@ -158,7 +158,7 @@ struct CacheUnderTest {
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
   Buffer zeros = device.allocate(64).value();
   KvCache cache;
-  rota::Sequence text;
+  rota::Sequence sequence;
 };
 
 TEST(OutOfMemory, LeavesACacheAsItWas) {
@@ -167,24 +167,24 @@ TEST(OutOfMemory, LeavesACacheAsItWas) {
     ASSERT_LT(limit, 100'000) << "no end of allocations";
     CacheUnderTest use;
     const KvCounters before = use.cache.counters();
-    const KvPages pages = *use.cache.view({&use.text, 1}, 0)->k.sequences.front();
+    const KvPages pages = *use.cache.view({&use.sequence, 1}, 0)->k.sequences.front();
     allocations_left = limit;
     const Status status = use.change();
     allocations_left = -1;
     if (status.ok()) {
-      EXPECT_EQ(use.cache.length(use.text).value(), 50U);
+      EXPECT_EQ(use.cache.length(use.sequence).value(), 50U);
       break;
     }
     ++failures;
     EXPECT_EQ(status.error().code, Errc::out_of_memory) << "at allocation " << limit << ": " << status.error().message;
     const KvCounters after = use.cache.counters();
-    EXPECT_EQ(use.cache.length(use.text).value(), 200U) << "at allocation " << limit;
-    EXPECT_EQ(*use.cache.view({&use.text, 1}, 0)->k.sequences.front(), pages);
+    EXPECT_EQ(use.cache.length(use.sequence).value(), 200U) << "at allocation " << limit;
+    EXPECT_EQ(*use.cache.view({&use.sequence, 1}, 0)->k.sequences.front(), pages);
     EXPECT_EQ(after.dense.used, before.dense.used);
     EXPECT_EQ(after.sealed.used, before.sealed.used);
     EXPECT_EQ(after.sequences, 1U);
     ASSERT_TRUE(use.change().ok()) << "again, with memory";
-    ASSERT_TRUE(use.cache.close(use.text).ok());
+    ASSERT_TRUE(use.cache.close(use.sequence).ok());
     EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
   }
   EXPECT_GT(failures, 100) << "the limit was never met";
@@ -198,13 +198,13 @@ TEST(OutOfMemory, InOneCallLeavesNoTraceInAnEncoderThatIsDroppedLater) {
     CacheUnderTest use;
     std::optional<Encoder> encoder = use.device.encoder();
     allocations_left = limit;
-    auto child = use.cache.fork(*encoder, use.text);
+    auto child = use.cache.fork(*encoder, use.sequence);
     allocations_left = -1;
     if (child.ok()) break;
     ++failures;
     {
       Encoder other = use.device.encoder();
-      ASSERT_TRUE(use.extend(other, use.text, 20).ok());
+      ASSERT_TRUE(use.extend(other, use.sequence, 20).ok());
       ASSERT_TRUE(std::move(other).submit().ok());
     }
     const rota::Sequence fresh = use.cache.open_sequence().value();
@@ -212,9 +212,9 @@ TEST(OutOfMemory, InOneCallLeavesNoTraceInAnEncoderThatIsDroppedLater) {
       ASSERT_TRUE(use.cache.truncate(*encoder, fresh, 0).ok());
     }
     encoder.reset();
-    EXPECT_EQ(use.cache.length(use.text).value(), 220U) << "at allocation " << limit;
+    EXPECT_EQ(use.cache.length(use.sequence).value(), 220U) << "at allocation " << limit;
     EXPECT_TRUE(use.cache.length(fresh).ok()) << "at allocation " << limit;
-    ASSERT_TRUE(use.cache.close(use.text).ok());
+    ASSERT_TRUE(use.cache.close(use.sequence).ok());
     EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
   }
   EXPECT_GT(failures, 20) << "the limit was never met";

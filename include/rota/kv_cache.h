@@ -22,7 +22,7 @@ struct Step;
 
 namespace rota::inline ROTA_ABI {
 
-// Names one text in one cache. Plain data: copies name the same text; after close() it names nothing.
+// Names one sequence in one cache. Plain data: copies name the same sequence; after close() it names nothing.
 struct Sequence {
   std::uint64_t cache = 0;
   std::uint32_t slot = 0, generation = 0;
@@ -35,11 +35,11 @@ struct KvExtension {
   Required<std::uint64_t> tokens;  // 1 to 65,536
 };
 
-// The next tokens of some texts, one text after the other. Every layer of the cache gets their keys and values once, in
-// the encoder of extend() or, when that was submitted, in any other; until then no text of the step can go on. Giving
-// it up is truncate() to the old length; a text that was given up or closed leaves the others in the step.
-// While a copy of it lives, all that its tokens see stays, until their own text goes on: with a window, pages that only
-// the step's first tokens see do not leave because another text is extended.
+// The next tokens of some sequences, one sequence after the other. Every layer of the cache gets their keys and values
+// once, in the encoder of extend() or, when that was submitted, in any other; until then no sequence of the step can go
+// on. Giving it up is truncate() to the old length; a sequence that was given up or closed leaves the others in the
+// step. While a copy of it lives, all that its tokens see stays, until their own sequence goes on: with a window, pages
+// that only the step's first tokens see do not leave because another sequence is extended.
 class [[nodiscard]] ROTA_API KvStep {
  public:
   // Of each token, for rope().
@@ -48,7 +48,7 @@ class [[nodiscard]] ROTA_API KvStep {
   // Records the storing of one layer's keys and values, [tokens, kv_heads, dim] each. An error is kept by the encoder.
   void append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v);
 
-  // The texts of this step, with its tokens. Refused when one of them is not in it any more.
+  // The sequences of this step, with its tokens. Refused when one of them is not in it any more.
   Result<KvView> view(std::uint32_t layer) const;
 
  private:
@@ -61,16 +61,17 @@ class [[nodiscard]] ROTA_API KvStep {
 };
 
 struct KvPoolCounters {
-  std::uint64_t pages = 0, used = 0, shared = 0;  // shared: used by several texts
+  std::uint64_t pages = 0, used = 0, shared = 0;  // shared: used by several sequences
   std::uint64_t bytes_used = 0;
 
   constexpr std::uint64_t free() const noexcept { return pages - used; }
 };
 
-// Of all groups, keys and values together. A page that a text gave back counts as used until no command can touch it.
+// Of all groups, keys and values together. A page that a sequence gave back counts as used until no command can touch
+// it.
 struct KvCounters {
   KvPoolCounters sealed, dense, sinks;
-  std::uint64_t sequences = 0, tokens = 0;  // a token that several texts share counts for each
+  std::uint64_t sequences = 0, tokens = 0;  // a token that several sequences share counts for each
   // Since the cache was made, in what was submitted:
   std::uint64_t seals = 0, unseals = 0;  // pages, for all layers of keys or of values
   std::uint64_t copied_bytes = 0;        // dense bytes that forks, truncations and sinks took
@@ -81,15 +82,14 @@ struct KvNonFinite {
   std::uint64_t sealed = 0;    // beyond f16's range or NaN when their page was sealed: sealed as +-65504 or 0
 };
 
-// The memory of a model's texts. A token enters dense; a page that is older than the tail is sealed when a later step
-// begins. Pages are shared by fork(), and leave at the front where a group has a window.
-// extend, fork, truncate and settle change the cache at once and record what must be done. They follow their encoder:
-// if it is dropped, or its submission fails, the texts that it changed are as they were before its first such call;
-// only texts that were opened or closed meanwhile stay so. A call that is refused changes nothing; out of pages is one
-// of the reasons, and leaves the encoder as it was, too.
-// Encoders that change different texts may be open at once. A text that an open encoder has changed, if only by
-// settling it on the way, is Errc::busy for others until that ends; so are pages that it will give back. See wait().
-// Copies share one cache; every member may be called from any thread.
+// The memory of a model's sequences. A token enters dense; a page that is older than the tail is sealed when a later
+// step begins. Pages are shared by fork(), and leave at the front where a group has a window. extend, fork, truncate
+// and settle change the cache at once and record what must be done. They follow their encoder: if it is dropped, or its
+// submission fails, the sequences that it changed are as they were before its first such call; only sequences that were
+// opened or closed meanwhile stay so. A call that is refused changes nothing; out of pages is one of the reasons, and
+// leaves the encoder as it was, too. Encoders that change different sequences may be open at once. A sequence that an
+// open encoder has changed, if only by settling it on the way, is Errc::busy for others until that ends; so are pages
+// that it will give back. See wait(). Copies share one cache; every member may be called from any thread.
 class ROTA_API KvCache {
  public:
   static Result<KvCache> create(Device& device, const KvCacheSpec& spec);
@@ -104,16 +104,16 @@ class ROTA_API KvCache {
   Result<KvStep> extend(Encoder& encoder, std::span<const KvExtension> extensions);
   Result<KvStep> extend(Encoder& encoder, Sequence sequence, std::uint64_t tokens);
 
-  // A second text with the same tokens. Pages are shared but for the one that is not full, which is copied.
+  // A second sequence with the same tokens. Pages are shared but for the one that is not full, which is copied.
   Result<Sequence> fork(Encoder& encoder, Sequence sequence);
 
   // Takes back the newest tokens. Inside the tail that moves nothing. Deeper, where it ends inside a page that is
   // sealed or due, the page's tokens are restored with the codec's error. Refused where a window has lost pages that
-  // the shorter text would see.
+  // the shorter sequence would see.
   Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
 
-  // Seals what is due now instead of when the next step begins, for every text whose steps are whole, as far as pages
-  // go.
+  // Seals what is due now instead of when the next step begins, for every sequence whose steps are whole, as far as
+  // pages go.
   Status settle(Encoder& encoder);
 
   // After Errc::busy: returns when it is worth trying again, or after `at_most` with Errc::busy. That is when no open

@@ -92,7 +92,7 @@ struct KvMemory {
   std::uint64_t max_tokens = 0;
   std::vector<KvGroupMemory> groups = {};  // as in the description
   std::uint64_t counter_bytes = 0;
-  // The host's own, at most, for texts that share no pages: lists of pages, which grow with use. Not in bytes().
+  // The host's own, at most, for sequences that share no pages: lists of pages, which grow with use. Not in bytes().
   std::uint64_t host_bytes = 0;
 
   constexpr std::uint64_t bytes() const noexcept {
@@ -103,8 +103,8 @@ struct KvMemory {
   friend constexpr bool operator==(const KvMemory&, const KvMemory&) = default;
 };
 
-// What KvCache::create allocates for the same description, to the byte. Texts that are only extended never run out of
-// pages within max_tokens, max_sequences and max_step_tokens, if each step is submitted whole before the next begins
+// What KvCache::create allocates for the same description, to the byte. Sequences that are only extended never run out
+// of pages within max_tokens, max_sequences and max_step_tokens, if each step is submitted whole before the next begins
 // and at most one earlier KvStep is still held.
 ROTA_API Result<KvMemory> estimate(const KvCacheSpec& spec);
 

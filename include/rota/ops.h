@@ -149,7 +149,7 @@ struct Unseal {
 ROTA_API void unseal(Encoder& encoder, const Unseal& call);
 
 enum class Mask : std::uint8_t {
-  causal,  // a text's query tokens are its newest; each sees itself and what comes before
+  causal,  // a sequence's query tokens are its newest; each sees itself and what comes before
   none,    // each sees all keys
 };
 
@@ -160,11 +160,11 @@ enum class Arithmetic : std::uint8_t {
 };
 
 struct Attend {
-  View q;                                    // the texts' query tokens, one text after the other
-  const KvView& kv;                          // a multiple of its heads are q's; a window is exactly so many keys
-  MutView out;                               // [token, query head, value dim]
-  Required<double> scale;                    // of the dot products; usually 1 / sqrt(head_dim)
-  std::span<const std::uint64_t> rows = {};  // query tokens of each text; else one each
+  View q;                  // the sequences' query tokens, one sequence after the other
+  const KvView& kv;        // a multiple of its heads are q's; a window is exactly so many keys
+  MutView out;             // [token, query head, value dim]
+  Required<double> scale;  // of the dot products; usually 1 / sqrt(head_dim)
+  std::span<const std::uint64_t> query_tokens = {};  // of each sequence; else one each
   Mask mask = Mask::causal;
   std::optional<double> soft_cap = {};      // a logit x becomes cap * tanh(x / cap): Gemma 2
   std::optional<View> sink_logits = {};     // {1, query heads, 1}: one more logit for each head, of no key: gpt-oss
@@ -178,13 +178,13 @@ struct Attend {
 ROTA_API void attend(Encoder& encoder, const Attend& call);
 
 // What attention over some keys gives: outputs, and per row the natural logarithm of the sum of exp(logit).
-struct AttentionPart {
+struct AttentionState {
   View out;          // [token, head, dim], heads of at most 4096
   View log_sum_exp;  // [token, head, 1]; -infinity: no keys, and `out` is not looked at
 };
 
 struct Merge {
-  AttentionPart first, second;
+  AttentionState first, second;
   // In other bytes than the parts span, or exactly where a part's own is.
   MutView out;
   std::optional<MutView> log_sum_exp = {};

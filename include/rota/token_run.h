@@ -28,13 +28,13 @@ enum class WhenFull : std::uint8_t {
   refuse,  // positions at or beyond the capacity are an error
 };
 
-// Where consecutive tokens of one text live: position p in slot p mod capacity, and slot s in slot
-// s mod page_slots of page table[s / page_slots].
+// Where consecutive tokens of one sequence live: position p in slot p mod capacity, and slot s in slot
+// s mod page_slots of page page_table[s / page_slots].
 struct TokenRun {
   Required<std::uint64_t> tokens;
-  Required<std::uint64_t> position;           // of the first token
-  Required<std::uint64_t> capacity;           // slots
-  std::span<const std::uint32_t> table = {};  // empty: the one page of a contiguous cache
+  Required<std::uint64_t> position;                // of the first token
+  Required<std::uint64_t> capacity;                // slots
+  std::span<const std::uint32_t> page_table = {};  // empty: the one page of a contiguous cache
   WhenFull when_full = WhenFull::wrap;
 };
 

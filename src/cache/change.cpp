@@ -25,14 +25,14 @@ struct Place {
 
 template <class Visit>
 void for_each_place(const KvPages& pages, const Visit& visit) {
-  for (std::size_t i = 0; i < pages.places.size(); ++i) {
+  for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
     const std::uint64_t page = pages.first_page + i;
-    visit(Place{page, page < pages.sealed_pages ? PoolKind::sealed : PoolKind::dense, pages.places[i]});
+    visit(Place{page, page < pages.sealed_pages ? PoolKind::sealed : PoolKind::dense, pages.page_table[i]});
   }
 }
 
-std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uint64_t first_row) noexcept {
-  return std::min(rule.first_page(length), rule.first_seen_page(first_row));
+std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uint64_t first_query) noexcept {
+  return std::min(rule.first_page(length), rule.first_seen_page(first_query));
 }
 
 template <class T>
@@ -42,110 +42,110 @@ void move_to_end(std::vector<T>& to, std::vector<T>& from) {
 
 }  // namespace
 
-bool is_due(std::span<const Track> tracks, const Text& text, std::uint64_t first_row) noexcept {
-  for (std::size_t track = 0; track < tracks.size(); ++track) {
-    const PageRule& rule = tracks[track].rule;
-    const KvPages& pages = *text.tracks[track];
-    if (first_page_of(rule, text.length, first_row) > pages.first_page) return true;
-    if (rule.sealed_pages(text.length) > pages.sealed_pages) return true;
+bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept {
+  for (std::size_t group_side = 0; group_side < group_sides.size(); ++group_side) {
+    const PageRule& rule = group_sides[group_side].rule;
+    const KvPages& pages = *sequence.group_sides[group_side];
+    if (first_page_of(rule, sequence.length, first_query) > pages.first_page) return true;
+    if (rule.sealed_pages(sequence.length) > pages.sealed_pages) return true;
   }
   return false;
 }
 
-void release(std::vector<TrackPools>& pools, std::span<const PageUse> uses) noexcept {
-  for (const PageUse& use : uses) pools[use.track].of(use.kind).release(use.page);
+void release(std::vector<GroupSidePools>& pools, std::span<const PageUse> uses) noexcept {
+  for (const PageUse& use : uses) pools[use.group_side].of(use.kind).release(use.page);
 }
 
-std::vector<PageUse> uses_of(const Text& text) {
+std::vector<PageUse> uses_of(const SequenceState& sequence) {
   std::vector<PageUse> uses;
-  for (std::size_t track = 0; track < text.tracks.size(); ++track) {
-    const KvPages& pages = *text.tracks[track];
-    for_each_place(pages, [&](const Place& place) { uses.push_back({track, place.kind, place.at}); });
-    if (pages.sinks) uses.push_back({track, PoolKind::sinks, *pages.sinks});
+  for (std::size_t group_side = 0; group_side < sequence.group_sides.size(); ++group_side) {
+    const KvPages& pages = *sequence.group_sides[group_side];
+    for_each_place(pages, [&](const Place& place) { uses.push_back({group_side, place.kind, place.at}); });
+    if (pages.sinks) uses.push_back({group_side, PoolKind::sinks, *pages.sinks});
   }
   return uses;
 }
 
-Change::Change(std::span<const Track> tracks, std::vector<TrackPools>& pools)
-    : tracks_(tracks), pools_(pools), moves_(tracks.size()) {}
+Change::Change(std::span<const GroupSide> group_sides, std::vector<GroupSidePools>& pools)
+    : group_sides_(group_sides), pools_(pools), moves_(group_sides.size()) {}
 
 Change::~Change() { release(pools_, taken_); }
 
-Result<std::uint32_t> Change::take(std::size_t track, PoolKind kind) {
-  PagePool& pool = pools_[track].of(kind);
+Result<std::uint32_t> Change::take(std::size_t group_side, PoolKind kind) {
+  PagePool& pool = pools_[group_side].of(kind);
   if (pool.free() == 0) {
     lacks_pages_ = true;
     return Error{Errc::out_of_pages, core::text("KvCache: all {} {} pages of {} are in use", pool.pages(), name(kind),
-                                                tracks_[track].name())};
+                                                group_sides_[group_side].name())};
   }
   pool.prepare_take();
-  PageUse& use = taken_.emplace_back(PageUse{track, kind, 0});  // first, since this may throw
+  PageUse& use = taken_.emplace_back(PageUse{group_side, kind, 0});  // first, since this may throw
   use.page = pool.take();
   return use.page;
 }
 
-void Change::give_sinks(std::size_t track, KvPages& pages) {
-  if (pages.sinks) give(track, PoolKind::sinks, *pages.sinks);
+void Change::give_sinks(std::size_t group_side, KvPages& pages) {
+  if (pages.sinks) give(group_side, PoolKind::sinks, *pages.sinks);
   pages.sinks.reset();
 }
 
-Result<Pages> Change::settle(std::size_t track, const Pages& pages, const Due& due) {
-  const PageRule& rule = tracks_[track].rule;
-  const std::uint64_t first = std::max(pages->first_page, first_page_of(rule, due.length, due.first_row));
+Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const Due& due) {
+  const PageRule& rule = group_sides_[group_side].rule;
+  const std::uint64_t first = std::max(pages->first_page, first_page_of(rule, due.length, due.first_query));
   const std::uint64_t sealed = std::max({pages->sealed_pages, first, std::min(rule.sealed_pages(due.length), due.end)});
   if (first == pages->first_page && sealed == pages->sealed_pages) return pages;
 
   auto next = std::make_shared<KvPages>(KvPages{first, sealed, {}, pages->sinks});
   Status status;
   const auto seal_page = [&](const Place& place) -> Status {
-    auto to = take(track, PoolKind::sealed);
+    auto to = take(group_side, PoolKind::sealed);
     if (!to) return to.error();
     const bool has_sinks = place.page == 0 && rule.sinks > 0;
     if (has_sinks) {
-      auto sinks = take(track, PoolKind::sinks);
+      auto sinks = take(group_side, PoolKind::sinks);
       if (!sinks) return sinks.error();
-      moves_[track].to_sinks.push_back({place.at, *sinks, rule.sinks});
+      moves_[group_side].to_sinks.push_back({place.at, *sinks, rule.sinks});
       next->sinks = *sinks;
     }
-    moves_[track].seals.push_back({.from = place.at, .to = *to, .sinks = has_sinks ? rule.sinks : 0});
-    give(track, PoolKind::dense, place.at);
-    next->places.push_back(*to);
+    moves_[group_side].seals.push_back({.from = place.at, .to = *to, .sinks = has_sinks ? rule.sinks : 0});
+    give(group_side, PoolKind::dense, place.at);
+    next->page_table.push_back(*to);
     return {};
   };
   for_each_place(*pages, [&](const Place& place) {
     if (place.page < first) {
-      give(track, place.kind, place.at);
+      give(group_side, place.kind, place.at);
     } else if (place.kind == PoolKind::sealed || place.page >= sealed) {
-      next->places.push_back(place.at);
+      next->page_table.push_back(place.at);
     } else if (status.ok()) {
       status = seal_page(place);
     }
   });
   if (!status) return status.error();
-  if (first > 0) give_sinks(track, *next);
+  if (first > 0) give_sinks(group_side, *next);
   return Pages(std::move(next));
 }
 
-Result<Pages> Change::extend(std::size_t track, const Pages& pages, std::uint64_t length) {
-  const std::uint64_t wanted = tracks_[track].rule.pages(length) - pages->first_page;
-  if (wanted <= pages->places.size()) return pages;
+Result<Pages> Change::extend(std::size_t group_side, const Pages& pages, std::uint64_t length) {
+  const std::uint64_t wanted = group_sides_[group_side].rule.pages(length) - pages->first_page;
+  if (wanted <= pages->page_table.size()) return pages;
   auto next = std::make_shared<KvPages>(*pages);
-  next->places.reserve(wanted);
-  while (next->places.size() < wanted) {
-    auto page = take(track, PoolKind::dense);
+  next->page_table.reserve(wanted);
+  while (next->page_table.size() < wanted) {
+    auto page = take(group_side, PoolKind::dense);
     if (!page) return page.error();
-    next->places.push_back(*page);
+    next->page_table.push_back(*page);
   }
   return Pages(std::move(next));
 }
 
-Result<Pages> Change::truncate(std::size_t track, const Pages& pages, std::uint64_t length) {
-  const PageRule& rule = tracks_[track].rule;
+Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::uint64_t length) {
+  const PageRule& rule = group_sides_[group_side].rule;
   if (length > 0 && rule.first_seen_page(length - 1) < pages->first_page) {
     const std::uint64_t kept_from = pages->first_page * rule.page;
     return core::refuse({"KvCache::truncate", {"length"}}, length,
                         "0, or at least {}: {} have lost what lies before position {}",
-                        kept_from + rule.window.value_or(0), tracks_[track].name(), kept_from);
+                        kept_from + rule.window.value_or(0), group_sides_[group_side].name(), kept_from);
   }
   auto next = std::make_shared<KvPages>(KvPages{.sinks = pages->sinks});
   const std::uint64_t last = length / rule.page;  // the page that is not full any more, or is gone
@@ -155,52 +155,53 @@ Result<Pages> Change::truncate(std::size_t track, const Pages& pages, std::uint6
     next->sealed_pages = std::min(pages->sealed_pages, last);
   }
   const auto open_page = [&](const Place& place) -> Status {
-    const bool shared = place.kind == PoolKind::dense && pools_[track].of(PoolKind::dense).is_shared(place.at);
+    const bool shared = place.kind == PoolKind::dense && pools_[group_side].of(PoolKind::dense).is_shared(place.at);
     if (place.kind == PoolKind::dense && !shared) {
-      next->places.push_back(place.at);
+      next->page_table.push_back(place.at);
       return {};
     }
-    auto to = take(track, PoolKind::dense);
+    auto to = take(group_side, PoolKind::dense);
     if (!to) return to.error();
     if (shared) {
-      moves_[track].copies.push_back({place.at, *to, rest});
+      moves_[group_side].copies.push_back({place.at, *to, rest});
     } else {
-      moves_[track].unseals.push_back({.from = place.at, .to = *to, .tokens = rest});
-      if (last == 0 && next->sinks) moves_[track].from_sinks.push_back({*next->sinks, *to, std::min(rule.sinks, rest)});
+      moves_[group_side].unseals.push_back({.from = place.at, .to = *to, .tokens = rest});
+      if (last == 0 && next->sinks)
+        moves_[group_side].from_sinks.push_back({*next->sinks, *to, std::min(rule.sinks, rest)});
     }
-    give(track, place.kind, place.at);
-    next->places.push_back(*to);
+    give(group_side, place.kind, place.at);
+    next->page_table.push_back(*to);
     return {};
   };
   Status status;
   for_each_place(*pages, [&](const Place& place) {
     if (place.page < last) {
-      next->places.push_back(place.at);
+      next->page_table.push_back(place.at);
     } else if (place.page > last || rest == 0) {
-      give(track, place.kind, place.at);
+      give(group_side, place.kind, place.at);
     } else if (status.ok()) {
       status = open_page(place);
     }
   });
   if (!status) return status.error();
-  if (last == 0) give_sinks(track, *next);
+  if (last == 0) give_sinks(group_side, *next);
   return Pages(std::move(next));
 }
 
-Result<Pages> Change::fork(std::size_t track, const Pages& pages, std::uint64_t length) {
-  const PageRule& rule = tracks_[track].rule;
+Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint64_t length) {
+  const PageRule& rule = group_sides_[group_side].rule;
   auto next = std::make_shared<KvPages>(*pages);
   const std::uint64_t rest = length % rule.page;
   if (rest > 0) {
-    const std::uint32_t open = next->places.back();
-    auto to = take(track, PoolKind::dense);
+    const std::uint32_t open = next->page_table.back();
+    auto to = take(group_side, PoolKind::dense);
     if (!to) return to.error();
-    moves_[track].copies.push_back({open, *to, rest});
-    next->places.back() = *to;
+    moves_[group_side].copies.push_back({open, *to, rest});
+    next->page_table.back() = *to;
   }
   const auto share = [&](PoolKind kind, std::uint32_t page) {
-    taken_.push_back({track, kind, page});
-    pools_[track].of(kind).share(page);
+    taken_.push_back({group_side, kind, page});
+    pools_[group_side].of(kind).share(page);
   };
   for_each_place(*pages, [&](const Place& place) {
     if (place.page != length / rule.page) share(place.kind, place.at);
@@ -210,53 +211,58 @@ Result<Pages> Change::fork(std::size_t track, const Pages& pages, std::uint64_t 
 }
 
 template <class Each>
-Result<Text> Change::each_track(const Text& text, std::uint64_t length, const Each& each) {
-  Text next{.length = length, .tracks = {}, .step = text.step, .step_begin = text.step_begin};
-  next.tracks.reserve(tracks_.size());
-  for (std::size_t track = 0; track < tracks_.size(); ++track) {
-    auto pages = each(track, text.tracks[track]);
+Result<SequenceState> Change::each_group_side(const SequenceState& sequence, std::uint64_t length, const Each& each) {
+  SequenceState next{.length = length, .group_sides = {}, .step = sequence.step, .step_begin = sequence.step_begin};
+  next.group_sides.reserve(group_sides_.size());
+  for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    auto pages = each(group_side, sequence.group_sides[group_side]);
     if (!pages) return pages.error();
-    next.tracks.push_back(std::move(pages).value());
+    next.group_sides.push_back(std::move(pages).value());
   }
   return next;
 }
 
-Result<Text> Change::settled(const Text& text, std::uint64_t first_row) {
-  return each_track(text, text.length, [&](std::size_t track, const Pages& pages) {
-    return settle(track, pages, {text.length, first_row, tracks_[track].rule.pages(text.length)});
+Result<SequenceState> Change::settled(const SequenceState& sequence, std::uint64_t first_query) {
+  return each_group_side(sequence, sequence.length, [&](std::size_t group_side, const Pages& pages) {
+    return settle(group_side, pages,
+                  {sequence.length, first_query, group_sides_[group_side].rule.pages(sequence.length)});
   });
 }
 
-Result<Text> Change::extended(const Text& settled, std::uint64_t tokens) {
+Result<SequenceState> Change::extended(const SequenceState& settled, std::uint64_t tokens) {
   const std::uint64_t length = settled.length + tokens;
-  return each_track(settled, length,
-                    [&](std::size_t track, const Pages& pages) { return extend(track, pages, length); });
+  return each_group_side(settled, length,
+                         [&](std::size_t group_side, const Pages& pages) { return extend(group_side, pages, length); });
 }
 
-Result<Text> Change::forked(const Text& settled) {
-  return each_track(settled, settled.length,
-                    [&](std::size_t track, const Pages& pages) { return fork(track, pages, settled.length); });
-}
-
-Result<Text> Change::truncated(const Text& text, std::uint64_t length, std::uint64_t first_row) {
-  return each_track(text, length, [&](std::size_t track, const Pages& pages) -> Result<Pages> {
-    auto settled = settle(track, pages, {text.length, first_row, tracks_[track].rule.pages(length)});
-    if (!settled) return settled;
-    return truncate(track, *settled, length);
+Result<SequenceState> Change::forked(const SequenceState& settled) {
+  return each_group_side(settled, settled.length, [&](std::size_t group_side, const Pages& pages) {
+    return fork(group_side, pages, settled.length);
   });
 }
 
-Result<Text> Change::cut(const Text& text, std::uint64_t length) {
-  return each_track(text, length,
-                    [&](std::size_t track, const Pages& pages) { return truncate(track, pages, length); });
+Result<SequenceState> Change::truncated(const SequenceState& sequence, std::uint64_t length,
+                                        std::uint64_t first_query) {
+  return each_group_side(sequence, length, [&](std::size_t group_side, const Pages& pages) -> Result<Pages> {
+    auto settled =
+        settle(group_side, pages, {sequence.length, first_query, group_sides_[group_side].rule.pages(length)});
+    if (!settled) return settled;
+    return truncate(group_side, *settled, length);
+  });
+}
+
+Result<SequenceState> Change::cut(const SequenceState& sequence, std::uint64_t length) {
+  return each_group_side(sequence, length, [&](std::size_t group_side, const Pages& pages) {
+    return truncate(group_side, pages, length);
+  });
 }
 
 void Change::merge(Change&& other) {
   taken_.reserve(taken_.size() + other.taken_.size());
   given_.reserve(given_.size() + other.given_.size());
-  for (std::size_t track = 0; track < moves_.size(); ++track) {
-    Moves& to = moves_[track];
-    Moves& from = other.moves_[track];
+  for (std::size_t group_side = 0; group_side < moves_.size(); ++group_side) {
+    Moves& to = moves_[group_side];
+    Moves& from = other.moves_[group_side];
     move_to_end(to.to_sinks, from.to_sinks);
     move_to_end(to.seals, from.seals);
     move_to_end(to.unseals, from.unseals);

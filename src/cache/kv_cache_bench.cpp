@@ -16,15 +16,15 @@ constexpr std::uint32_t kHeads = 8;
 constexpr std::uint32_t kDim = 128;
 
 struct Steps {
-  Steps(std::uint32_t texts, std::uint64_t most_tokens, std::uint32_t threads)
+  Steps(std::uint32_t sequences, std::uint64_t most_tokens, std::uint32_t threads)
       : device(Device::open({.device = "cpu", .threads = threads}).value()),
         cache(KvCache::create(device, {.groups = {{.layers = first_layers(kLayers),
                                                    .kv_heads = kHeads,
                                                    .head_dim = kDim,
                                                    .k = turbo(4),
                                                    .v = turbo(4)}},
-                                       .max_tokens = texts * std::uint64_t{2048},
-                                       .max_sequences = texts,
+                                       .max_tokens = sequences * std::uint64_t{2048},
+                                       .max_sequences = sequences,
                                        .max_step_tokens = most_tokens})
                   .value()) {
     std::mt19937_64 random(1);
@@ -35,10 +35,10 @@ struct Steps {
     values.write(std::as_bytes(std::span(numbers))).value();
   }
 
-  void restart(std::uint32_t texts) {
+  void restart(std::uint32_t sequences) {
     for (const KvExtension& extension : extensions) cache.close(extension.sequence).value();
     extensions.clear();
-    for (std::uint32_t i = 0; i < texts; ++i) extensions.push_back({cache.open_sequence().value(), 1});
+    for (std::uint32_t i = 0; i < sequences; ++i) extensions.push_back({cache.open_sequence().value(), 1});
   }
 
   Encoder record() {
@@ -56,15 +56,15 @@ struct Steps {
   std::vector<KvExtension> extensions;
 };
 
-// One token for each text, over and over: sealing is spread over the steps as it is in use.
+// One token for each sequence, over and over: sealing is spread over the steps as it is in use.
 void cache_decode(benchmark::State& state, bool waits) {
-  const auto texts = static_cast<std::uint32_t>(state.range(0));
-  Steps steps(texts, texts, 1);
+  const auto sequences = static_cast<std::uint32_t>(state.range(0));
+  Steps steps(sequences, sequences, 1);
   std::uint64_t length = 2048;
   for (auto _ : state) {
     if (length == 2048) {
       state.PauseTiming();
-      steps.restart(texts);
+      steps.restart(sequences);
       length = 0;
       state.ResumeTiming();
     }
@@ -74,8 +74,9 @@ void cache_decode(benchmark::State& state, bool waits) {
     if (!waits) state.ResumeTiming();
     ++length;
   }
-  state.counters["per layer and text"] = benchmark::Counter(static_cast<double>(state.iterations()) * kLayers * texts,
-                                                            benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["per layer and sequence"] =
+      benchmark::Counter(static_cast<double>(state.iterations()) * kLayers * sequences,
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK_CAPTURE(cache_decode, step, true)->Arg(1)->Arg(16)->UseRealTime();
 BENCHMARK_CAPTURE(cache_decode, record, false)->Arg(1)->Arg(16)->UseRealTime();

@@ -16,7 +16,7 @@
 #include "rota/rota.h"
 #include "runtime/recorder.h"
 
-// Calls: which are refused, and what becomes of them when handles, texts and encoders end.
+// Calls: which are refused, and what becomes of them when handles, sequences and encoders end.
 
 namespace rota::test {
 namespace {
@@ -27,10 +27,10 @@ struct Fingerprint {
   std::vector<std::uint64_t> lengths;
   std::vector<KvPages> pages;
 
-  Fingerprint(const KvCache& cache, const std::vector<Sequence>& texts) : counters(cache.counters()) {
-    for (const Sequence text : texts) {
-      lengths.push_back(cache.length(text).value());
-      const KvView view = cache.view({&text, 1}, 0).value();
+  Fingerprint(const KvCache& cache, const std::vector<Sequence>& sequences) : counters(cache.counters()) {
+    for (const Sequence sequence : sequences) {
+      lengths.push_back(cache.length(sequence).value());
+      const KvView view = cache.view({&sequence, 1}, 0).value();
       pages.push_back(*view.k.sequences.front());
       pages.push_back(*view.v.sequences.front());
     }
@@ -48,12 +48,12 @@ struct Fingerprint {
 TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
   KvCache cache = make();
   KvCache other = make();
-  const Sequence text = text_of(cache, 300);
-  const Sequence second = text_of(cache, 10);
+  const Sequence sequence = sequence_of(cache, 300);
+  const Sequence second = sequence_of(cache, 10);
   const Sequence foreign = other.open_sequence().value();
   const Sequence closed = cache.open_sequence().value();
   cache.close(closed).value();
-  Sequence outside = text;
+  Sequence outside = sequence;
   outside.slot = 1000;
   const Sequence reused = cache.open_sequence().value();
   ASSERT_EQ(reused.slot, closed.slot);
@@ -81,32 +81,32 @@ TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
       {"extensions is empty", extends({})},
       {"extensions[0].sequence is of another cache", extends({{foreign, 1}})},
       {"extensions[0].sequence is of another cache", extends({{Sequence{}, 1}})},
-      {"extensions[1].sequence is closed", extends({{text, 1}, {closed, 1}})},
+      {"extensions[1].sequence is closed", extends({{sequence, 1}, {closed, 1}})},
       {"extensions[0].sequence is closed", extends({{outside, 1}})},
-      {"extensions[1].sequence is extended by this step already", extends({{text, 1}, {text, 1}})},
-      {"extensions[0].tokens is 0", extends({{text, 0}})},
-      {"extensions[0].tokens is 65537; wanted 1 to 65536", extends({{text, 65537}})},
-      {"extensions[1].tokens is 400; wanted at most 600 in all", extends({{text, 201}, {second, 400}})},
-      {"the encoder is submitted already", extends({{text, 1}}, &spent)},
-      {"pairs is empty", extends({{text, 1}}, &broken)},
-      {"encoder is of another device", extends({{text, 1}}, &of_another)},
-      {"length is 301; wanted at most the 300", [&] { return cache.truncate(encoder, text, 301); }},
+      {"extensions[1].sequence is extended by this step already", extends({{sequence, 1}, {sequence, 1}})},
+      {"extensions[0].tokens is 0", extends({{sequence, 0}})},
+      {"extensions[0].tokens is 65537; wanted 1 to 65536", extends({{sequence, 65537}})},
+      {"extensions[1].tokens is 400; wanted at most 600 in all", extends({{sequence, 201}, {second, 400}})},
+      {"the encoder is submitted already", extends({{sequence, 1}}, &spent)},
+      {"pairs is empty", extends({{sequence, 1}}, &broken)},
+      {"encoder is of another device", extends({{sequence, 1}}, &of_another)},
+      {"length is 301; wanted at most the 300", [&] { return cache.truncate(encoder, sequence, 301); }},
       {"sequence is closed", [&] { return cache.truncate(encoder, closed, 0); }},
       {"sequence is of another cache", [&] { return cache.truncate(encoder, foreign, 0); }},
-      {"encoder is of another device", [&] { return cache.truncate(of_another, text, 5); }},
+      {"encoder is of another device", [&] { return cache.truncate(of_another, sequence, 5); }},
       {"sequence is closed", [&] { return status_of(cache.fork(encoder, closed)); }},
-      {"all 3 sequences are open", [&] { return status_of(cache.fork(encoder, text)); }, Errc::out_of_pages},
+      {"all 3 sequences are open", [&] { return status_of(cache.fork(encoder, sequence)); }, Errc::out_of_pages},
       {"all 3 sequences are open", [&] { return status_of(cache.open_sequence()); }, Errc::out_of_pages},
       {"sequence is closed", [&] { return cache.close(closed); }},
       {"sequence is of another cache", [&] { return cache.close(foreign); }},
       {"sequence is closed", [&] { return status_of(cache.length(closed)); }},
       {"sequences[0] is of another cache", [&] { return status_of(cache.view({&foreign, 1}, 0)); }},
-      {"layer is 2; wanted one of the 2", [&] { return status_of(cache.view({&text, 1}, 2)); }},
+      {"layer is 2; wanted one of the 2", [&] { return status_of(cache.view({&sequence, 1}, 2)); }},
       {"encoder is of another device", [&] { return cache.settle(of_another); }}};
-  const Fingerprint before(cache, {text, second});
+  const Fingerprint before(cache, {sequence, second});
   for (const Bad& bad : all) {
     expect_error(bad.call(), bad.code, {bad.text});
-    EXPECT_TRUE(Fingerprint(cache, {text, second}) == before) << bad.text;
+    EXPECT_TRUE(Fingerprint(cache, {sequence, second}) == before) << bad.text;
   }
   EXPECT_TRUE(encoder.status().ok()) << "a refused call leaves the encoder as it was";
 
@@ -116,8 +116,8 @@ TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
   }
   // NOLINTBEGIN(bugprone-use-after-move): the subject
   expect_error(gone.open_sequence(), Errc::invalid_argument, {"moved from"});
-  expect_error(gone.extend(encoder, text, 1), Errc::invalid_argument, {"moved from"});
-  expect_error(gone.close(text), Errc::invalid_argument, {"moved from"});
+  expect_error(gone.extend(encoder, sequence, 1), Errc::invalid_argument, {"moved from"});
+  expect_error(gone.close(sequence), Errc::invalid_argument, {"moved from"});
   expect_error(gone.settle(encoder), Errc::invalid_argument, {"moved from"});
   expect_error(gone.non_finite(), Errc::invalid_argument, {"moved from"});
   EXPECT_EQ(gone.counters().sequences, 0U);
@@ -128,7 +128,7 @@ TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
 
 TEST_F(KvCacheCalls, ABadAppendIsKeptByTheEncoderAndTakesItsStepBack) {
   KvCache cache = make();
-  const Sequence text = text_of(cache, 300);
+  const Sequence sequence = sequence_of(cache, 300);
   Device another = Device::open({.device = "cpu", .threads = 1}).value();
   View foreign = values(2);
   foreign.buffer = another.allocate(64).value();
@@ -149,52 +149,52 @@ TEST_F(KvCacheCalls, ABadAppendIsKeptByTheEncoderAndTakesItsStepBack) {
       {"k.shape.heads is 2; wanted 1", [&](Encoder& e, KvStep& s) { s.append(e, 0, two_heads, values(2)); }},
       {"v.shape.dim is 32; wanted 16", [&](Encoder& e, KvStep& s) { s.append(e, 0, values(2), wide); }},
       {"another device", [&](Encoder& e, KvStep& s) { s.append(e, 0, values(2), foreign); }}};
-  const Fingerprint before(cache, {text});
+  const Fingerprint before(cache, {sequence});
   for (const Bad& bad : all) {
     Encoder encoder = device.encoder();
-    KvStep step = cache.extend(encoder, text, 2).value();
-    EXPECT_EQ(cache.length(text).value(), 302U);
+    KvStep step = cache.extend(encoder, sequence, 2).value();
+    EXPECT_EQ(cache.length(sequence).value(), 302U);
     bad.call(encoder, step);
     expect_error(std::move(encoder).submit(), Errc::invalid_argument, {bad.text});
-    EXPECT_TRUE(Fingerprint(cache, {text}) == before) << bad.text;
+    EXPECT_TRUE(Fingerprint(cache, {sequence}) == before) << bad.text;
 
     Encoder later = device.encoder();
     append(later, step, {0});
     expect_error(later.status(), Errc::invalid_argument, {"the step is over"});
     expect_error(step.view(0), Errc::invalid_argument, {"the step is over"});
   }
-  EXPECT_OK(extend(cache, {{text, 2}}));
+  EXPECT_OK(extend(cache, {{sequence, 2}}));
 }
 
 TEST_F(KvCacheCalls, OutOfPagesChangesNothingAndPassesOnceSomethingCloses) {
   KvCache cache = make({.groups = {small_group()}, .max_tokens = 640, .max_sequences = 2, .max_step_tokens = 64});
-  const Sequence text = text_of(cache, 640);
+  const Sequence sequence = sequence_of(cache, 640);
   const Sequence second = cache.open_sequence().value();
   Status status;
   while (status.ok()) status = extend(cache, {{second, 63}});
   expect_error(status, Errc::out_of_pages, {"pages of the keys of groups[0] are in use"});
-  const Fingerprint before(cache, {text, second});
-  expect_error(extend(cache, {{text, 1}, {second, 63}}), Errc::out_of_pages, {"in use"});
-  EXPECT_TRUE(Fingerprint(cache, {text, second}) == before);
-  cache.close(text).value();
+  const Fingerprint before(cache, {sequence, second});
+  expect_error(extend(cache, {{sequence, 1}, {second, 63}}), Errc::out_of_pages, {"in use"});
+  EXPECT_TRUE(Fingerprint(cache, {sequence, second}) == before);
+  cache.close(sequence).value();
   EXPECT_OK(extend(cache, {{second, 64}}));
 }
 
-TEST_F(KvCacheCalls, AnOpenEncoderHoldsTheTextsThatItChangedAndNoOthers) {
+TEST_F(KvCacheCalls, AnOpenEncoderHoldsTheSequencesThatItChangedAndNoOthers) {
   using std::chrono_literals::operator""ms;
   KvCache cache = make();
-  const Sequence text = text_of(cache, 10);
-  const Sequence other = text_of(cache, 10);
+  const Sequence sequence = sequence_of(cache, 10);
+  const Sequence other = sequence_of(cache, 10);
   Encoder encoder = device.encoder();
-  KvStep step = cache.extend(encoder, text, 1).value();
+  KvStep step = cache.extend(encoder, sequence, 1).value();
   {
     Encoder second = device.encoder();
     KvStep beside = cache.extend(second, other, 1).value();
-    for (const Status& status : {Status(cache.extend(second, text, 1).error()),
-                                 Status(cache.fork(second, text).error()), cache.truncate(second, text, 0)}) {
+    for (const Status& status : {Status(cache.extend(second, sequence, 1).error()),
+                                 Status(cache.fork(second, sequence).error()), cache.truncate(second, sequence, 0)}) {
       expect_error(status, Errc::busy, {"sequence is changed in another encoder that is not submitted yet"});
     }
-    expect_error(cache.wait(text, 1ms), Errc::busy, {"held by an encoder after 1 ms"});
+    expect_error(cache.wait(sequence, 1ms), Errc::busy, {"held by an encoder after 1 ms"});
     append(second, beside, {0, 1});
     ASSERT_OK(std::move(second).submit());
   }
@@ -207,34 +207,37 @@ TEST_F(KvCacheCalls, AnOpenEncoderHoldsTheTextsThatItChangedAndNoOthers) {
   }
   append(encoder, step, {1});
   ASSERT_OK(std::move(encoder).submit());
-  EXPECT_OK(cache.wait(text, 0ms));
+  EXPECT_OK(cache.wait(sequence, 0ms));
 
-  // Appending changes nothing, so that another encoder may change other texts.
+  // Appending changes nothing, so that another encoder may change other sequences.
   Encoder second = device.encoder();
   append(second, step, {0});
   Encoder third = device.encoder();
   ASSERT_OK(cache.truncate(third, other, 5));
-  for (const Status& status : {Status(cache.extend(third, text, 1).error()), Status(cache.fork(third, text).error()),
-                               cache.truncate(third, text, 10), cache.truncate(third, text, 0)}) {
+  for (const Status& status :
+       {Status(cache.extend(third, sequence, 1).error()), Status(cache.fork(third, sequence).error()),
+        cache.truncate(third, sequence, 10), cache.truncate(third, sequence, 0)}) {
     expect_error(status, Errc::busy, {"layer 0 was appended in another encoder that is not submitted"});
   }
-  expect_error(cache.wait(text, -5ms), Errc::busy, {});
+  expect_error(cache.wait(sequence, -5ms), Errc::busy, {});
   {
     const std::jthread later([&] { (void)std::move(second).submit(); });
-    EXPECT_OK(cache.wait(text, std::chrono::milliseconds::max()));
+    EXPECT_OK(cache.wait(sequence, std::chrono::milliseconds::max()));
   }
-  EXPECT_OK(cache.extend(third, text, 1));
+  EXPECT_OK(cache.extend(third, sequence, 1));
 }
 
 // What is recorded for many sequences at once: as many commands as for one.
-TEST_F(KvCacheCalls, AStepOfManyTextsTakesAsManyCommandsAsOneOfOne) {
-  const auto commands_of = [&](std::uint32_t texts) {
+TEST_F(KvCacheCalls, AStepOfManySequencesTakesAsManyCommandsAsOneOfOne) {
+  const auto commands_of = [&](std::uint32_t sequences) {
     KvGroup group = small_group();
     group.tail = 0;
-    KvCache cache = make(
-        {.groups = {group}, .max_tokens = texts * 130ULL, .max_sequences = texts, .max_step_tokens = texts * 64ULL});
+    KvCache cache = make({.groups = {group},
+                          .max_tokens = sequences * 130ULL,
+                          .max_sequences = sequences,
+                          .max_step_tokens = sequences * 64ULL});
     std::vector<KvExtension> page, token;
-    for (std::uint32_t i = 0; i < texts; ++i) {
+    for (std::uint32_t i = 0; i < sequences; ++i) {
       page.push_back({cache.open_sequence().value(), 64});
       token.push_back({page.back().sequence, 1});
     }
@@ -261,13 +264,13 @@ TEST_F(KvCacheCalls, OpeningASequenceCostsTheSameHoweverManyAreOpen) {
   expect_error(cache.open_sequence(), Errc::out_of_pages, {"all 32768 sequences are open"});
 }
 
-TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldTextWasPartOf) {
+TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldSequenceWasPartOf) {
   for (const bool forked : {true, false}) {
     KvCache cache = make();
-    const Sequence text = text_of(cache, 300);
+    const Sequence sequence = sequence_of(cache, 300);
     std::optional<Encoder> encoder = device.encoder();
-    const Sequence child = cache.fork(*encoder, text).value();
-    const Sequence closed = forked ? child : text;
+    const Sequence child = cache.fork(*encoder, sequence).value();
+    const Sequence closed = forked ? child : sequence;
     ASSERT_OK(cache.close(closed));
     const Sequence fresh = cache.open_sequence().value();
     ASSERT_EQ(fresh.slot, closed.slot);
@@ -276,7 +279,7 @@ TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldTextWasPartOf) {
     expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
     EXPECT_OK(extend(cache, {{fresh, 1}}));
     if (forked) continue;
-    // The slot of the fork that never was names its next text only.
+    // The slot of the fork that never was names its next sequence only.
     const Sequence next = cache.open_sequence().value();
     ASSERT_EQ(next.slot, child.slot);
     EXPECT_NE(next, child);
@@ -286,28 +289,28 @@ TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldTextWasPartOf) {
 
 TEST_F(KvCacheCalls, TokensCanBeTakenBackWhenPagesAreShort) {
   KvCache cache = make({.groups = {small_group()}, .max_tokens = 640, .max_step_tokens = 64});
-  const Sequence text = cache.open_sequence().value();
+  const Sequence sequence = cache.open_sequence().value();
   Status status;
-  while (status.ok()) status = extend(cache, {{text, 50}});
+  while (status.ok()) status = extend(cache, {{sequence, 50}});
   ASSERT_EQ(status.error().code, Errc::out_of_pages);
-  const std::uint64_t length = cache.length(text).value();
+  const std::uint64_t length = cache.length(sequence).value();
   Encoder encoder = device.encoder();
-  EXPECT_OK(cache.truncate(encoder, text, length - 3));
-  EXPECT_OK(cache.truncate(encoder, text, 30));
+  EXPECT_OK(cache.truncate(encoder, sequence, length - 3));
+  EXPECT_OK(cache.truncate(encoder, sequence, 30));
   EXPECT_OK(std::move(encoder).submit());
-  EXPECT_OK(extend(cache, {{text, 50}}));
+  EXPECT_OK(extend(cache, {{sequence, 50}}));
 }
 
 TEST_F(KvCacheCalls, CloseInTheMiddleOfAChangeHoldsWhateverBecomesOfIt) {
   for (const bool submitted : {true, false}) {
     KvCache cache = make();
-    const Sequence extended = text_of(cache, 300);
-    const Sequence untouched = text_of(cache, 300);
+    const Sequence extended = sequence_of(cache, 300);
+    const Sequence untouched = sequence_of(cache, 300);
     Encoder encoder = device.encoder();
     KvStep step = cache.extend(encoder, extended, 100).value();
     append(encoder, step, {0, 1});
     const Sequence child = cache.fork(encoder, extended).value();
-    for (const Sequence text : {extended, untouched, child}) ASSERT_OK(cache.close(text));
+    for (const Sequence sequence : {extended, untouched, child}) ASSERT_OK(cache.close(sequence));
     EXPECT_GT(cache.counters().sealed.used, 0U);
     if (submitted) {
       ASSERT_OK(std::move(encoder).submit());
@@ -321,9 +324,9 @@ TEST_F(KvCacheCalls, CloseInTheMiddleOfAChangeHoldsWhateverBecomesOfIt) {
 
 TEST_F(KvCacheCalls, AForkOfADroppedEncoderNamesNothing) {
   KvCache cache = make();
-  const Sequence text = text_of(cache, 200);
+  const Sequence sequence = sequence_of(cache, 200);
   std::optional<Encoder> encoder = device.encoder();
-  const Sequence child = cache.fork(*encoder, text).value();
+  const Sequence child = cache.fork(*encoder, sequence).value();
   EXPECT_EQ(cache.length(child).value(), 200U);
   encoder.reset();
   expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
@@ -337,14 +340,14 @@ TEST_F(KvCacheCalls, ThreadsMayShareACache) {
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       KvCache mine = cache;
-      const Sequence text = mine.open_sequence().value();
+      const Sequence sequence = mine.open_sequence().value();
       for (int steps = 0; steps < 100;) {
-        const Status status = extend(mine, {{text, 3}});  // refused while another thread's encoder is open
+        const Status status = extend(mine, {{sequence, 3}});  // refused while another thread's encoder is open
         if (status.ok()) ++steps;
         (void)mine.counters();
       }
-      EXPECT_EQ(mine.length(text).value(), 300U);
-      EXPECT_OK(mine.close(text));
+      EXPECT_EQ(mine.length(sequence).value(), 300U);
+      EXPECT_OK(mine.close(sequence));
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -353,9 +356,9 @@ TEST_F(KvCacheCalls, ThreadsMayShareACache) {
 
 TEST_F(KvCacheCalls, HandlesMayBeDroppedInAnyOrder) {
   std::optional<KvCache> cache = make();
-  const Sequence text = text_of(*cache, 300);
+  const Sequence sequence = sequence_of(*cache, 300);
   std::optional<Encoder> encoder = device.encoder();
-  std::optional<KvStep> step = cache->extend(*encoder, text, 1).value();
+  std::optional<KvStep> step = cache->extend(*encoder, sequence, 1).value();
   append(*encoder, *step, {0, 1});
   const KvView view = step->view(0).value();
   cache.reset();

@@ -53,8 +53,8 @@ class KvCacheWindow : public KvCacheOnDevice {
     return View::token_major(buffer, DType::f32, {.tokens = count, .heads = 1, .dim = kDim});
   }
 
-  KvStep extend(KvCache& cache, Encoder& encoder, Sequence text, std::uint64_t count) {
-    KvStep step = cache.extend(encoder, text, count).value();
+  KvStep extend(KvCache& cache, Encoder& encoder, Sequence sequence, std::uint64_t count) {
+    KvStep step = cache.extend(encoder, sequence, count).value();
     step.append(encoder, 0, tokens(k_buffer, count), tokens(v_buffer, count));
     return step;
   }
@@ -69,7 +69,7 @@ class KvCacheWindow : public KvCacheOnDevice {
                      .kv = view,
                      .out = MutView::token_major(out, DType::f32, {.tokens = rows, .heads = 1, .dim = kDim}),
                      .scale = 0.2,
-                     .rows = {&rows, 1}});
+                     .query_tokens = {&rows, 1}});
     auto fence = std::move(encoder).submit();
     if (!fence) return fence.error();
     if (Status status = fence->wait(); !status) return status.error();
@@ -78,7 +78,7 @@ class KvCacheWindow : public KvCacheOnDevice {
     return found;
   }
 
-  // By the definition: position p sees the newest kWindow keys up to itself, of a text whose token p is k[p], v[p].
+  // By the definition: position p sees the newest kWindow keys up to itself, of a sequence whose token p is k[p], v[p].
   void expect_rows(const Result<std::vector<float>>& found, std::uint64_t length) {
     ASSERT_OK(found);
     const std::uint64_t rows = found->size() / kDim;
@@ -109,10 +109,10 @@ class KvCacheWindow : public KvCacheOnDevice {
 TEST_F(KvCacheWindow, EveryRowOfAStepThatIsHeldSeesItsKeys) {
   for (const bool by_another : {true, false}) {
     KvCache cache = make();
-    const Sequence text = cache.open_sequence().value();
+    const Sequence sequence = cache.open_sequence().value();
     const Sequence other = cache.open_sequence().value();
     Encoder encoder = device.encoder();
-    std::optional<KvStep> step = extend(cache, encoder, text, 300);
+    std::optional<KvStep> step = extend(cache, encoder, sequence, 300);
     if (by_another) {
       (void)extend(cache, encoder, other, 1);
     } else {
@@ -126,7 +126,7 @@ TEST_F(KvCacheWindow, EveryRowOfAStepThatIsHeldSeesItsKeys) {
     Encoder next = device.encoder();
     ASSERT_OK(cache.settle(next));
     ASSERT_OK(std::move(next).submit());
-    const KvView view = cache.view({&text, 1}, 0).value();
+    const KvView view = cache.view({&sequence, 1}, 0).value();
     ASSERT_EQ(view.k.sequences.front()->first_page, (300 - kTail - kWindow) / 64);
     expect_rows(attend_to(view, 1 + kTail), 300);
     expect_rows(attend_to(view, 300 + 1 - 128 - kWindow), 300);
@@ -136,19 +136,19 @@ TEST_F(KvCacheWindow, EveryRowOfAStepThatIsHeldSeesItsKeys) {
   }
 }
 
-TEST_F(KvCacheWindow, ATruncationInsideTheTailLeavesWholeWhatTheShorterTextSees) {
+TEST_F(KvCacheWindow, ATruncationInsideTheTailLeavesWholeWhatTheShorterSequenceSees) {
   for (const bool settled : {true, false}) {
     KvCache cache = make();
-    const Sequence text = cache.open_sequence().value();
+    const Sequence sequence = cache.open_sequence().value();
     constexpr std::uint64_t kTokens = 64 + kTail + kWindow - 1;
     Encoder encoder = device.encoder();
-    (void)extend(cache, encoder, text, kTokens);
+    (void)extend(cache, encoder, sequence, kTokens);
     ASSERT_OK(std::move(encoder).submit());
     Encoder later = device.encoder();
     if (settled) ASSERT_OK(cache.settle(later));
-    ASSERT_OK(cache.truncate(later, text, kTokens - kTail));
+    ASSERT_OK(cache.truncate(later, sequence, kTokens - kTail));
     ASSERT_OK(std::move(later).submit());
-    expect_rows(attend_to(cache.view({&text, 1}, 0).value(), 1), kTokens - kTail);
+    expect_rows(attend_to(cache.view({&sequence, 1}, 0).value(), 1), kTokens - kTail);
   }
 }
 
@@ -183,21 +183,21 @@ TEST_F(KvCacheOnDevice, LayersInSeveralBuffersAreAllStoredSealedAndRestored) {
   Buffer source = device.allocate(numbers.size() * sizeof(float)).value();
   ASSERT_OK(source.write(std::as_bytes(std::span(numbers))));
 
-  const Sequence text = cache.open_sequence().value();
+  const Sequence sequence = cache.open_sequence().value();
   Encoder encoder = device.encoder();
-  KvStep step = cache.extend(encoder, text, kTokens).value();
+  KvStep step = cache.extend(encoder, sequence, kTokens).value();
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
     View x = View::token_major(source, DType::f32, {.tokens = kTokens, .heads = kHeads, .dim = kDim});
     x.offset = layer * kTokens * kVector;
     step.append(encoder, layer, x, x);
   }
-  ASSERT_OK(cache.truncate(encoder, text, 100));  // seals two pages of keys, and restores half of the second
+  ASSERT_OK(cache.truncate(encoder, sequence, 100));  // seals two pages of keys, and restores half of the second
   ASSERT_OK(std::move(encoder).submit().value().wait());
   ASSERT_EQ(cache.counters().seals, 2U);
   ASSERT_EQ(cache.counters().unseals, 1U);
 
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-    const KvView view = cache.view({&text, 1}, layer).value();
+    const KvView view = cache.view({&sequence, 1}, layer).value();
     const auto wanted = [&](std::uint64_t token, std::uint64_t head) {
       return numbers.data() + (layer * kTokens + token) * kVector + head * kDim;
     };
@@ -213,7 +213,7 @@ TEST_F(KvCacheOnDevice, LayersInSeveralBuffersAreAllStoredSealedAndRestored) {
     ASSERT_EQ(keys.sealed_pages, 1U);
     for (std::uint64_t head = 0; head < kHeads; ++head) {
       for (const std::uint64_t token : {0U, 63U, 64U, 99U}) {
-        const auto found = vector_at(view.v.dense, values.places[token / 64], token % 64, head);
+        const auto found = vector_at(view.v.dense, values.page_table[token / 64], token % 64, head);
         EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted(token, head))) << "value " << token;
       }
       for (const std::uint64_t token : {0U, 3U}) {
@@ -221,7 +221,7 @@ TEST_F(KvCacheOnDevice, LayersInSeveralBuffersAreAllStoredSealedAndRestored) {
         EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted(token, head))) << "sink " << token;
       }
       for (const std::uint64_t token : {64U, 99U}) {
-        const auto found = vector_at(view.k.dense, keys.places[1], token % 64, head);
+        const auto found = vector_at(view.k.dense, keys.page_table[1], token % 64, head);
         double error = 0;
         double energy = 0;
         for (std::uint64_t d = 0; d < kDim; ++d) {
@@ -237,7 +237,7 @@ TEST_F(KvCacheOnDevice, LayersInSeveralBuffersAreAllStoredSealedAndRestored) {
       }
       std::vector<std::byte> page(page_bytes(sealed.format));
       const std::uint64_t at =
-          sealed.offset_bytes + keys.places[0] * sealed.page_stride_bytes + head * sealed.head_stride_bytes;
+          sealed.offset_bytes + keys.page_table[0] * sealed.page_stride_bytes + head * sealed.head_stride_bytes;
       ASSERT_OK(sealed.buffer.read(page, at));
       EXPECT_EQ(page, ops::reference::Sealer(sealed.format).seal(halves, 4));
     }

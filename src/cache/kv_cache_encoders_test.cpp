@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint32_t kLayers = 2;  // 0 is dense, 1 is sealed; each is a group
 constexpr std::uint32_t kDim = 16;
 constexpr std::uint32_t kPage = 64;
-constexpr std::uint32_t kMostTexts = 5;
+constexpr std::uint32_t kMostSequences = 5;
 constexpr std::size_t kMostEncoders = 4;
 
 // Where something was recorded: in an open encoder, by its number, or
@@ -49,14 +49,14 @@ struct StepModel {
 };
 using StepPointer = std::shared_ptr<StepModel>;
 
-struct TextModel {
+struct SequenceModel {
   Sequence sequence;
-  std::vector<StepPointer> tokens = {};          // where each came from
-  StepPointer step = {};                         // the newest, until some of it is taken back
-  std::uint64_t sealed = 0;                      // pages, at most, when tokens were last taken back
-  std::uint64_t restored = 0;                    // tokens, at most, that were sealed once and have the codec's error
-  std::uint64_t changed_in = kNowhere;           // the open encoder whose calls named it
-  std::shared_ptr<const TextModel> before = {};  // as it was before that; none if it was forked there
+  std::vector<StepPointer> tokens = {};  // where each came from
+  StepPointer step = {};                 // the newest, until some of it is taken back
+  std::uint64_t sealed = 0;              // pages, at most, when tokens were last taken back
+  std::uint64_t restored = 0;            // tokens, at most, that were sealed once and have the codec's error
+  std::uint64_t changed_in = kNowhere;   // the open encoder whose calls named it
+  std::shared_ptr<const SequenceModel> before = {};  // as it was before that; none if it was forked there
 
   bool can_go_on_in(std::uint64_t encoder) const { return !step || step->is_whole_in(encoder); }
   bool lacks(std::uint32_t layer) const { return step && step->appended_in[layer] == kNowhere; }
@@ -76,7 +76,7 @@ struct EncoderModel {
 // What a call must answer, unless pages are short, which may be at any time.
 struct Answer {
   bool must_refuse = false;
-  bool may_be_busy = false;  // another encoder may have settled a text on the way
+  bool may_be_busy = false;  // another encoder may have settled a sequence on the way
   bool must_be_busy = false;
 
   template <class R>
@@ -98,8 +98,8 @@ class EncodersMachine {
 
   void operate() {
     const std::uint64_t choice = random_() % 100;
-    if (choice < 5 || texts_.empty()) return open_text();
-    if (choice < 10) return close_text(any_text().sequence);
+    if (choice < 5 || sequences_.empty()) return open_sequence();
+    if (choice < 10) return close_sequence(any_sequence().sequence);
     if (choice < 11) return rest();
     if (encoders_.empty() || (choice < 25 && encoders_.size() < kMostEncoders)) return open_encoder();
     const std::size_t index = random_() % encoders_.size();
@@ -113,7 +113,7 @@ class EncodersMachine {
 
   void finish() {
     rest();
-    while (!texts_.empty()) close_text(texts_.front().sequence);
+    while (!sequences_.empty()) close_sequence(sequences_.front().sequence);
     compare_pages();
   }
 
@@ -127,45 +127,47 @@ class EncodersMachine {
     sealed.dense = DType::f32;
     sealed.tail = tail_;
     const KvCacheSpec spec{
-        .groups = {dense, sealed}, .max_tokens = 900, .max_sequences = kMostTexts, .max_step_tokens = 750};
+        .groups = {dense, sealed}, .max_tokens = 900, .max_sequences = kMostSequences, .max_step_tokens = 750};
     return KvCache::create(device_, spec).value();
   }
 
-  TextModel& any_text() { return texts_[random_() % texts_.size()]; }
-  TextModel& text_of(Sequence sequence) { return *std::ranges::find(texts_, sequence, &TextModel::sequence); }
+  SequenceModel& any_sequence() { return sequences_[random_() % sequences_.size()]; }
+  SequenceModel& sequence_of(Sequence sequence) {
+    return *std::ranges::find(sequences_, sequence, &SequenceModel::sequence);
+  }
   Fate any_fate() { return random_() % 4 == 0 ? Fate::dropped : Fate::submitted; }
 
-  // A text that another encoder has changed waits for it, one that has a page due may do so.
-  Answer answer_for(const EncoderModel& encoder, const TextModel& text) const {
-    const bool held = text.changed_in != kNowhere && text.changed_in != encoder.number;
+  // A sequence that another encoder has changed waits for it, one that has a page due may do so.
+  Answer answer_for(const EncoderModel& encoder, const SequenceModel& sequence) const {
+    const bool held = sequence.changed_in != kNowhere && sequence.changed_in != encoder.number;
     const bool others_change = std::ranges::any_of(
         encoders_, [&](const EncoderModel& other) { return other.changes && other.number != encoder.number; });
     return {.must_refuse = encoder.broken || held,
-            .may_be_busy = others_change && text.tokens.size() >= tail_ + kPage,
+            .may_be_busy = others_change && sequence.tokens.size() >= tail_ + kPage,
             .must_be_busy = held && !encoder.broken};
   }
-  void remember(EncoderModel& encoder, TextModel& text) {
+  void remember(EncoderModel& encoder, SequenceModel& sequence) {
     encoder.changes = encoder.recorded = true;
-    if (text.changed_in == encoder.number) return;
-    text.before = std::make_shared<const TextModel>(text);
-    text.changed_in = encoder.number;
+    if (sequence.changed_in == encoder.number) return;
+    sequence.before = std::make_shared<const SequenceModel>(sequence);
+    sequence.changed_in = encoder.number;
   }
 
-  // A text that is opened or closed stays so, whatever becomes of the encoder that changes the cache.
-  void open_text() {
+  // A sequence that is opened or closed stays so, whatever becomes of the encoder that changes the cache.
+  void open_sequence() {
     auto sequence = cache_.open_sequence();
-    ASSERT_EQ(sequence.ok(), texts_.size() < kMostTexts);
+    ASSERT_EQ(sequence.ok(), sequences_.size() < kMostSequences);
     if (!sequence) return;
-    texts_.push_back({*sequence});
+    sequences_.push_back({*sequence});
   }
 
-  void close_text(Sequence sequence) {
+  void close_sequence(Sequence sequence) {
     const std::uint64_t used = pages_in_use();
     ASSERT_OK(cache_.close(sequence));
     if (std::ranges::any_of(encoders_, &EncoderModel::recorded)) {
       ASSERT_EQ(pages_in_use(), used) << "though what is recorded may still touch them";
     }
-    std::erase_if(texts_, [&](const TextModel& text) { return text.sequence == sequence; });
+    std::erase_if(sequences_, [&](const SequenceModel& model) { return model.sequence == sequence; });
   }
 
   std::uint64_t pages_in_use() const { return cache_.counters().sealed.used + cache_.counters().dense.used; }
@@ -173,16 +175,16 @@ class EncodersMachine {
   void open_encoder() { encoders_.push_back({++last_encoder_, device_.encoder()}); }
 
   void extend(EncoderModel& encoder) {
-    const TextModel& first = any_text();
+    const SequenceModel& first = any_sequence();
     Answer answer = answer_for(encoder, first);
     if (!first.can_go_on_in(encoder.number)) answer.must_refuse = true;
     std::vector<KvExtension> extensions;
-    for (const TextModel& text : texts_) {
-      const Answer other = answer_for(encoder, text);
-      const bool may_join = !answer.must_refuse && !other.must_refuse && text.can_go_on_in(encoder.number);
+    for (const SequenceModel& sequence : sequences_) {
+      const Answer other = answer_for(encoder, sequence);
+      const bool may_join = !answer.must_refuse && !other.must_refuse && sequence.can_go_on_in(encoder.number);
       const bool joins = may_join && random_() % 3 == 0;
       const std::uint64_t tokens = 1 + random_() % (random_() % 2 == 0 ? 150 : 4);
-      if (&text == &first || joins) extensions.push_back({text.sequence, tokens});
+      if (&sequence == &first || joins) extensions.push_back({sequence.sequence, tokens});
       if (joins) answer.may_be_busy = answer.may_be_busy || other.may_be_busy;
     }
     auto step = cache_.extend(encoder.encoder, extensions);
@@ -190,60 +192,62 @@ class EncodersMachine {
     if (!step) return;
     steps_.push_back(std::make_shared<StepModel>(StepModel{std::move(step).value(), encoder.number}));
     for (const KvExtension& extension : extensions) {
-      TextModel& text = text_of(extension.sequence);
-      remember(encoder, text);
-      text.tokens.insert(text.tokens.end(), std::uint64_t{extension.tokens}, steps_.back());
-      text.step = steps_.back();
+      SequenceModel& sequence = sequence_of(extension.sequence);
+      remember(encoder, sequence);
+      sequence.tokens.insert(sequence.tokens.end(), std::uint64_t{extension.tokens}, steps_.back());
+      sequence.step = steps_.back();
     }
   }
 
   void fork(EncoderModel& encoder) {
-    TextModel& text = any_text();
-    Answer answer = answer_for(encoder, text);
-    if (!text.can_go_on_in(encoder.number)) answer = {.must_refuse = true};
-    auto child = cache_.fork(encoder.encoder, text.sequence);
+    SequenceModel& sequence = any_sequence();
+    Answer answer = answer_for(encoder, sequence);
+    if (!sequence.can_go_on_in(encoder.number)) answer = {.must_refuse = true};
+    auto child = cache_.fork(encoder.encoder, sequence.sequence);
     answer.expect(child);
     if (!child) return;
-    remember(encoder, text);
-    TextModel copy = text;
+    remember(encoder, sequence);
+    SequenceModel copy = sequence;
     copy.sequence = *child;
     copy.step.reset();
     copy.before.reset();
-    texts_.push_back(std::move(copy));
+    sequences_.push_back(std::move(copy));
   }
 
   void truncate(EncoderModel& encoder) {
-    TextModel& text = any_text();
-    const std::uint64_t old = text.tokens.size();
-    const std::uint64_t start = text.start_of_step();
+    SequenceModel& sequence = any_sequence();
+    const std::uint64_t old = sequence.tokens.size();
+    const std::uint64_t start = sequence.start_of_step();
     const std::uint64_t length = random_() % 8 == 0 ? random_() % (old + 1) : start - std::min(start, random_() % 60);
-    Answer answer = answer_for(encoder, text);
-    const bool waits = text.step && text.step->waits_for_another(encoder.number);
-    const bool possible = !waits && (length <= start || text.can_go_on_in(encoder.number));
+    Answer answer = answer_for(encoder, sequence);
+    const bool waits = sequence.step && sequence.step->waits_for_another(encoder.number);
+    const bool possible = !waits && (length <= start || sequence.can_go_on_in(encoder.number));
     if (!possible) answer.must_refuse = true;
-    const Status status = cache_.truncate(encoder.encoder, text.sequence, length);
+    const Status status = cache_.truncate(encoder.encoder, sequence.sequence, length);
     answer.expect(status);
     if (!status) return;
-    remember(encoder, text);
-    text.tokens.resize(length);
-    if (length < old) text.step.reset();
-    const std::uint64_t sealed = std::max(text.sealed, (old - std::min(old, tail_)) / kPage);
-    text.restored = length / kPage < sealed ? length : std::min(length, text.restored);
-    text.sealed = std::min(sealed, length / kPage);
+    remember(encoder, sequence);
+    sequence.tokens.resize(length);
+    if (length < old) sequence.step.reset();
+    const std::uint64_t sealed = std::max(sequence.sealed, (old - std::min(old, tail_)) / kPage);
+    sequence.restored = length / kPage < sealed ? length : std::min(length, sequence.restored);
+    sequence.sealed = std::min(sealed, length / kPage);
   }
 
-  // By a text that is in the step again if its encoder is dropped.
+  // By a sequence that is in the step again if its encoder is dropped.
   bool is_left_by_another(const EncoderModel& encoder, const StepPointer& step) const {
-    return std::ranges::any_of(texts_, [&](const TextModel& text) {
-      return text.changed_in != encoder.number && text.before && text.before->step == step && text.step != step;
+    return std::ranges::any_of(sequences_, [&](const SequenceModel& sequence) {
+      return sequence.changed_in != encoder.number && sequence.before && sequence.before->step == step &&
+             sequence.step != step;
     });
   }
 
   void append(EncoderModel& encoder) {
     const auto layer = static_cast<std::uint32_t>(random_() % kLayers);
-    std::ranges::shuffle(texts_, random_);
-    const auto found = std::ranges::find_if(texts_, [&](const TextModel& text) { return text.lacks(layer); });
-    if (found == texts_.end()) return;
+    std::ranges::shuffle(sequences_, random_);
+    const auto found =
+        std::ranges::find_if(sequences_, [&](const SequenceModel& sequence) { return sequence.lacks(layer); });
+    if (found == sequences_.end()) return;
     const StepPointer step = found->step;
     const bool left = is_left_by_another(encoder, step);
     const std::uint64_t begun_in = step->extended_in;
@@ -282,73 +286,75 @@ class EncodersMachine {
       std::ranges::replace(step->appended_in, ended.number, submitted ? kSubmitted : kNowhere);
       if (step->extended_in == ended.number) step->extended_in = kSubmitted;
     }
-    for (TextModel& text : texts_) {
-      if (text.changed_in != ended.number) continue;
+    for (SequenceModel& sequence : sequences_) {
+      if (sequence.changed_in != ended.number) continue;
       if (submitted) {
-        text.changed_in = kNowhere;
-        text.before.reset();
-      } else if (text.before) {
-        text = TextModel(*text.before);
+        sequence.changed_in = kNowhere;
+        sequence.before.reset();
+      } else if (sequence.before) {
+        sequence = SequenceModel(*sequence.before);
       }
     }
-    std::erase_if(texts_, [&](const TextModel& text) { return text.changed_in == ended.number; });  // forked there
-    compare_texts();
+    std::erase_if(sequences_,
+                  [&](const SequenceModel& sequence) { return sequence.changed_in == ended.number; });  // forked there
+    compare_sequences();
   }
 
   // Ends all encoders and makes all steps whole, so that everything can be seen.
   void rest() {
     while (!encoders_.empty()) end(0, any_fate());
     open_encoder();
-    for (const TextModel& text : texts_) {
+    for (const SequenceModel& sequence : sequences_) {
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-        if (text.lacks(layer)) append_layer(encoders_.back(), *text.step, layer);
+        if (sequence.lacks(layer)) append_layer(encoders_.back(), *sequence.step, layer);
       }
     }
     end(0, Fate::submitted);
     compare_pages();
   }
 
-  void compare_texts() {
-    for (const TextModel& text : texts_) ASSERT_EQ(cache_.length(text.sequence).value(), text.tokens.size());
+  void compare_sequences() {
+    for (const SequenceModel& sequence : sequences_)
+      ASSERT_EQ(cache_.length(sequence.sequence).value(), sequence.tokens.size());
     if (std::ranges::any_of(encoders_, &EncoderModel::changes)) return;  // what it will move is not there yet
-    for (const TextModel& text : texts_) {
+    for (const SequenceModel& sequence : sequences_) {
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-        auto view = cache_.view({&text.sequence, 1}, layer);
-        ASSERT_EQ(view.ok(), !text.lacks(layer));
+        auto view = cache_.view({&sequence.sequence, 1}, layer);
+        ASSERT_EQ(view.ok(), !sequence.lacks(layer));
         if (!view) continue;
-        compare_side(text, layer, view->k, 1);
-        compare_side(text, layer, view->v, -1);
+        compare_side(sequence, layer, view->k, 1);
+        compare_side(sequence, layer, view->v, -1);
       }
     }
   }
 
-  static void compare_side(const TextModel& text, std::uint32_t layer, const KvSideView& side, float sign) {
+  static void compare_side(const SequenceModel& sequence, std::uint32_t layer, const KvSideView& side, float sign) {
     const SlotView& dense = side.dense;
     std::vector<float> found(dense.buffer.size_bytes() / sizeof(float));
     dense.buffer.read(std::as_writable_bytes(std::span(found))).value();
     const KvPages& pages = *side.sequences.front();
-    const std::uint64_t exact_from = side.sealed ? std::max(pages.sealed_pages * kPage, text.restored) : 0;
-    for (std::uint64_t i = exact_from; i < text.tokens.size(); ++i) {
-      const StepModel& step = *text.tokens[i];
+    const std::uint64_t exact_from = side.sealed ? std::max(pages.sealed_pages * kPage, sequence.restored) : 0;
+    for (std::uint64_t i = exact_from; i < sequence.tokens.size(); ++i) {
+      const StepModel& step = *sequence.tokens[i];
       if (step.appended_in[layer] != kSubmitted) continue;
-      const auto at = dense.offset + pages.places[i / kPage] * dense.page_stride + i % kPage * dense.slot_stride;
+      const auto at = dense.offset + pages.page_table[i / kPage] * dense.page_stride + i % kPage * dense.slot_stride;
       ASSERT_EQ(std::ranges::count(std::span(found).subspan(at, kDim), sign * step.keys[layer]), kDim)
-          << "layer " << layer << ", position " << i << " of " << text.tokens.size() << ", found " << found[at];
+          << "layer " << layer << ", position " << i << " of " << sequence.tokens.size() << ", found " << found[at];
     }
   }
 
   void compare_pages() {
     std::array<std::set<std::pair<const void*, std::uint32_t>>, 3> used;  // sealed, dense, sinks
-    for (const TextModel& text : texts_) {
+    for (const SequenceModel& sequence : sequences_) {
       for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-        const KvView view = cache_.view({&text.sequence, 1}, layer).value();
+        const KvView view = cache_.view({&sequence.sequence, 1}, layer).value();
         for (const KvSideView& side : {view.k, view.v}) {
           const KvPages& pages = *side.sequences.front();
-          const void* const track = side.dense.buffer.state().get();
-          for (std::size_t i = 0; i < pages.places.size(); ++i) {
-            used.at(i < pages.sealed_pages ? 0 : 1).emplace(track, pages.places[i]);
+          const void* const group_side = side.dense.buffer.state().get();
+          for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
+            used.at(i < pages.sealed_pages ? 0 : 1).emplace(group_side, pages.page_table[i]);
           }
-          if (pages.sinks) used[2].emplace(track, *pages.sinks);
+          if (pages.sinks) used[2].emplace(group_side, *pages.sinks);
         }
       }
     }
@@ -362,7 +368,7 @@ class EncodersMachine {
   Device device_;
   std::uint64_t tail_;
   KvCache cache_;
-  std::vector<TextModel> texts_;
+  std::vector<SequenceModel> sequences_;
   std::vector<EncoderModel> encoders_;
   std::vector<StepPointer> steps_;
   std::uint64_t last_encoder_ = 0;
@@ -410,7 +416,7 @@ TEST(KvCacheEncoders, ThreadsThatExtendTheirOwnSequencesSeldomWaitForEachOther) 
   RecordProperty("busy", std::to_string(busy));
 }
 
-TEST(KvCacheEncoders, ManyAtOnceLeaveEveryTextAsItsSubmittedCallsMadeIt) {
+TEST(KvCacheEncoders, ManyAtOnceLeaveEverySequenceAsItsSubmittedCallsMadeIt) {
   constexpr std::uint64_t kOperationsOfACache = 1000;
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
   std::uint64_t left = number_from("ROTA_TEST_CACHE_STEPS", 100'000);

@@ -31,7 +31,7 @@ TEST(KvCache, AgreesWithPlainListsAfterEveryRandomStep) {
                                               .attend_every = 10});
 }
 
-TEST_F(KvCacheCalls, WithinItsBudgetATextThatIsOnlyExtendedFindsPages) {
+TEST_F(KvCacheCalls, WithinItsBudgetASequenceThatIsOnlyExtendedFindsPages) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);
     KvCacheSpec spec = cache::reference::random_spec(random);
@@ -40,17 +40,17 @@ TEST_F(KvCacheCalls, WithinItsBudgetATextThatIsOnlyExtendedFindsPages) {
       group.value_dim.reset();
     }
     KvCache cache = make(spec);
-    std::vector<Sequence> texts;
-    for (std::uint32_t i = 0; i < spec.max_sequences; ++i) texts.push_back(cache.open_sequence().value());
+    std::vector<Sequence> sequences;
+    for (std::uint32_t i = 0; i < spec.max_sequences; ++i) sequences.push_back(cache.open_sequence().value());
     std::uint64_t left = *spec.max_tokens;
     const bool one_by_one = random() % 4 == 0;
     while (left > 0) {
       std::vector<KvExtension> extensions;
       std::uint64_t of_step = std::min(left, spec.max_step_tokens);
-      for (const Sequence text : texts) {
+      for (const Sequence sequence : sequences) {
         if (of_step == 0 || random() % 2 == 0) continue;
         const std::uint64_t tokens = one_by_one ? 1 : 1 + random() % of_step;
-        extensions.push_back({text, tokens});
+        extensions.push_back({sequence, tokens});
         of_step -= tokens;
         left -= tokens;
       }
@@ -67,13 +67,13 @@ TEST_F(KvCacheCalls, ForkSharesAHundredThousandTokensInUnderAMillisecond) {
             .max_tokens = 110'000,
             .max_sequences = 40,
             .max_step_tokens = 8192});
-  const Sequence text = text_of(cache, 100'100);
+  const Sequence sequence = sequence_of(cache, 100'100);
   const KvCounters before = cache.counters();
   std::vector<double> milliseconds;
   for (int i = 0; i < 30; ++i) {
     const auto start = std::chrono::steady_clock::now();
     Encoder encoder = device.encoder();
-    ASSERT_OK(cache.fork(encoder, text));
+    ASSERT_OK(cache.fork(encoder, sequence));
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
     ASSERT_OK(std::move(encoder).submit().value().wait());
     milliseconds.push_back(time.count());
@@ -83,7 +83,7 @@ TEST_F(KvCacheCalls, ForkSharesAHundredThousandTokensInUnderAMillisecond) {
   RecordProperty("milliseconds", std::to_string(median));
   EXPECT_LT(median, 1.0);
   const KvCounters after = cache.counters();
-  // The first fork settled the text. Each copied the tokens of a page that is not full, and no sealed page.
+  // The first fork settled the sequence. Each copied the tokens of a page that is not full, and no sealed page.
   const std::uint64_t settled = (100'100 - 128) / 128 * 2;
   EXPECT_EQ(after.sealed.used, settled);
   EXPECT_EQ(after.sealed.shared, settled);
@@ -96,12 +96,12 @@ TEST_F(KvCacheCalls, CarriesAMillionTokens) {
   group.layers = {0};
   group.page = 128;
   KvCache cache = make({.groups = {group}, .max_tokens = 1'048'576, .max_step_tokens = 65536});
-  const Sequence text = text_of(cache, 1'048'576);
-  const KvView view = cache.view({&text, 1}, 0).value();
+  const Sequence sequence = sequence_of(cache, 1'048'576);
+  const KvView view = cache.view({&sequence, 1}, 0).value();
   EXPECT_EQ(view.lengths.front(), 1'048'576U);
-  EXPECT_EQ(view.k.sequences.front()->places.size(), 8192U);
+  EXPECT_EQ(view.k.sequences.front()->page_table.size(), 8192U);
   Encoder encoder = device.encoder();
-  EXPECT_OK(cache.truncate(encoder, text, 77'777));
+  EXPECT_OK(cache.truncate(encoder, sequence, 77'777));
   EXPECT_OK(std::move(encoder).submit());
   EXPECT_EQ(cache.counters().unseals, 2U);
   EXPECT_EQ(cache.counters().sealed.used, 2 * (77'777U / 128));
@@ -109,13 +109,13 @@ TEST_F(KvCacheCalls, CarriesAMillionTokens) {
 
 TEST_F(KvCacheCalls, AViewOutlivesTheStepThatSealsItsPages) {
   KvCache cache = make();
-  const Sequence text = text_of(cache, 300);
-  const KvView before = cache.view({&text, 1}, 0).value();
+  const Sequence sequence = sequence_of(cache, 300);
+  const KvView before = cache.view({&sequence, 1}, 0).value();
   std::vector<std::byte> old(before.k.dense.buffer.size_bytes());
   before.k.dense.buffer.read(old).value();
 
   Encoder encoder = device.encoder();
-  KvStep step = cache.extend(encoder, text, 600).value();
+  KvStep step = cache.extend(encoder, sequence, 600).value();
   const std::vector<float> ones(16, 1.0F);
   Buffer source = device.allocate(64).value();
   source.write(std::as_bytes(std::span(ones))).value();
@@ -131,7 +131,7 @@ TEST_F(KvCacheCalls, AViewOutlivesTheStepThatSealsItsPages) {
   const KvPages& pages = *before.k.sequences.front();
   const std::uint64_t page_bytes = before.k.dense.page_stride * 2;
   for (std::uint64_t page = pages.sealed_pages; (page + 1) * 64 <= 300; ++page) {
-    const auto at = static_cast<std::ptrdiff_t>(pages.places[page - pages.first_page] * page_bytes);
+    const auto at = static_cast<std::ptrdiff_t>(pages.page_table[page - pages.first_page] * page_bytes);
     EXPECT_TRUE(
         std::equal(old.begin() + at, old.begin() + at + static_cast<std::ptrdiff_t>(page_bytes), now.begin() + at));
   }
@@ -139,16 +139,16 @@ TEST_F(KvCacheCalls, AViewOutlivesTheStepThatSealsItsPages) {
 
 TEST_F(KvCacheCalls, PagesWaitForEncodersThatMayStillTouchThem) {
   KvCache cache = make();
-  const Sequence text = text_of(cache, 300);
+  const Sequence sequence = sequence_of(cache, 300);
   Encoder encoder = device.encoder();
-  KvStep step = cache.extend(encoder, text, 2).value();
+  KvStep step = cache.extend(encoder, sequence, 2).value();
   ASSERT_OK(std::move(encoder).submit());
   Encoder first = device.encoder();
   append(first, step, {0});
   Encoder second = device.encoder();
   append(second, step, {1});
   const std::uint64_t used = cache.counters().dense.used;
-  ASSERT_OK(cache.close(text));
+  ASSERT_OK(cache.close(sequence));
   Encoder third = device.encoder();  // came later: nobody waits for it
   KvStep unrelated = cache.extend(third, cache.open_sequence().value(), 1).value();
   append(third, unrelated, {0, 1});
@@ -177,23 +177,23 @@ class KvCacheValues : public KvCacheCalls {
   }
 
   // A step in a submission of its own.
-  void extend(Sequence text, std::uint64_t tokens, float value) {
+  void extend(Sequence sequence, std::uint64_t tokens, float value) {
     Encoder encoder = device.encoder();
-    KvStep step = cache.extend(encoder, text, tokens).value();
+    KvStep step = cache.extend(encoder, sequence, tokens).value();
     for (const std::uint32_t layer : {0U, 1U}) append(encoder, step, layer, value);
     ASSERT_OK(std::move(encoder).submit());
   }
 
   // The first key's dim 0 of each token that is dense.
-  std::vector<float> dense_keys(Sequence text) {
-    const KvView view = cache.view({&text, 1}, 0).value();
+  std::vector<float> dense_keys(Sequence sequence) {
+    const KvView view = cache.view({&sequence, 1}, 0).value();
     const KvPages& pages = *view.k.sequences.front();
     std::vector<std::byte> bytes(view.k.dense.buffer.size_bytes());
     view.k.dense.buffer.read(bytes).value();
     std::vector<float> keys;
     for (std::uint64_t position = pages.sealed_pages * 64; position < view.lengths.front(); ++position) {
       const std::uint64_t at = view.k.dense.offset +
-                               pages.places[position / 64 - pages.first_page] * view.k.dense.page_stride +
+                               pages.page_table[position / 64 - pages.first_page] * view.k.dense.page_stride +
                                position % 64 * view.k.dense.slot_stride;
       keys.push_back(f32_from_f16(static_cast<std::uint16_t>(load_bits(bytes, DType::f16, at))));
     }
@@ -204,47 +204,47 @@ class KvCacheValues : public KvCacheCalls {
 };
 
 TEST_F(KvCacheValues, NothingOfADroppedStepReachesTheTokensThatComeBack) {
-  const Sequence text = cache.open_sequence().value();
-  extend(text, 10, 1);
+  const Sequence sequence = cache.open_sequence().value();
+  extend(sequence, 10, 1);
   std::optional<Encoder> dropped = device.encoder();
-  ASSERT_OK(cache.truncate(*dropped, text, 5));
-  KvStep step = cache.extend(*dropped, text, 5).value();
+  ASSERT_OK(cache.truncate(*dropped, sequence, 5));
+  KvStep step = cache.extend(*dropped, sequence, 5).value();
   Encoder other = device.encoder();
   append(other, step, 0, 7);
   expect_error(std::move(other).submit(), Errc::invalid_argument, {"extended in another encoder"});
   dropped.reset();
-  EXPECT_EQ(dense_keys(text), std::vector<float>(10, 1));
+  EXPECT_EQ(dense_keys(sequence), std::vector<float>(10, 1));
 }
 
 TEST_F(KvCacheValues, AStepThatWasTakenBackWritesNothingLater) {
-  const Sequence text = cache.open_sequence().value();
-  extend(text, 10, 1);
+  const Sequence sequence = cache.open_sequence().value();
+  extend(sequence, 10, 1);
   Encoder encoder = device.encoder();
-  KvStep step = cache.extend(encoder, text, 3).value();
+  KvStep step = cache.extend(encoder, sequence, 3).value();
   ASSERT_OK(std::move(encoder).submit());
   Encoder late = device.encoder();
   append(late, step, 0, 7);
   {
     Encoder now = device.encoder();
-    expect_error(cache.truncate(now, text, 10), Errc::busy, {"appended in another encoder"});
+    expect_error(cache.truncate(now, sequence, 10), Errc::busy, {"appended in another encoder"});
   }
   {
     const Encoder dropped = std::move(late);
   }
   Encoder again = device.encoder();
-  ASSERT_OK(cache.truncate(again, text, 10));
+  ASSERT_OK(cache.truncate(again, sequence, 10));
   ASSERT_OK(std::move(again).submit());
-  extend(text, 3, 2);
+  extend(sequence, 3, 2);
   Encoder too_late = device.encoder();
   append(too_late, step, 0, 7);
   expect_error(too_late.status(), Errc::invalid_argument, {"the step is over"});
-  EXPECT_EQ(dense_keys(text), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(dense_keys(sequence), (std::vector<float>{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2}));
 }
 
-TEST_F(KvCacheValues, ATextThatComesBackIntoAStepLacksNoLayer) {
+TEST_F(KvCacheValues, ASequenceThatComesBackIntoAStepLacksNoLayer) {
   const Sequence first = cache.open_sequence().value();
   const Sequence second = cache.open_sequence().value();
-  for (const Sequence text : {first, second}) extend(text, 4, 1);
+  for (const Sequence sequence : {first, second}) extend(sequence, 4, 1);
   Encoder encoder = device.encoder();
   const std::vector<KvExtension> extensions{{first, 2}, {second, 2}};
   KvStep step = cache.extend(encoder, extensions).value();
@@ -260,31 +260,32 @@ TEST_F(KvCacheValues, ATextThatComesBackIntoAStepLacksNoLayer) {
   Encoder later = device.encoder();
   for (const std::uint32_t layer : {0U, 1U}) append(later, step, layer, 7);
   ASSERT_OK(std::move(later).submit());
-  for (const Sequence text : {first, second}) EXPECT_EQ(dense_keys(text), (std::vector<float>{1, 1, 1, 1, 7, 7}));
+  for (const Sequence sequence : {first, second})
+    EXPECT_EQ(dense_keys(sequence), (std::vector<float>{1, 1, 1, 1, 7, 7}));
 }
 
-TEST_F(KvCacheValues, AStepsViewFollowsWhatSettlesItsTexts) {
-  const Sequence text = cache.open_sequence().value();
+TEST_F(KvCacheValues, AStepsViewFollowsWhatSettlesItsSequences) {
+  const Sequence sequence = cache.open_sequence().value();
   Encoder encoder = device.encoder();
-  KvStep step = cache.extend(encoder, text, 200).value();
+  KvStep step = cache.extend(encoder, sequence, 200).value();
   for (const std::uint32_t layer : {0U, 1U}) append(encoder, step, layer, 1);
   EXPECT_EQ(step.view(0)->k.sequences.front()->sealed_pages, 0U);
   ASSERT_OK(cache.settle(encoder));
   EXPECT_EQ(step.view(0)->k.sequences.front()->sealed_pages, 2U);
   ASSERT_OK(std::move(encoder).submit());
   extend(cache.open_sequence().value(), 5, 3);
-  EXPECT_EQ(*step.view(0)->k.sequences.front(), *cache.view({&text, 1}, 0)->k.sequences.front());
+  EXPECT_EQ(*step.view(0)->k.sequences.front(), *cache.view({&sequence, 1}, 0)->k.sequences.front());
 }
 
-TEST_F(KvCacheValues, ABatchGoesOnWithoutTextsThatWereClosedOrTakenBack) {
-  std::vector<Sequence> texts;
-  for (int i = 0; i < 3; ++i) texts.push_back(cache.open_sequence().value());
-  for (const Sequence text : texts) extend(text, 4, 1);
+TEST_F(KvCacheValues, ABatchGoesOnWithoutSequencesThatWereClosedOrTakenBack) {
+  std::vector<Sequence> sequences;
+  for (int i = 0; i < 3; ++i) sequences.push_back(cache.open_sequence().value());
+  for (const Sequence sequence : sequences) extend(sequence, 4, 1);
   Encoder encoder = device.encoder();
-  const std::vector<KvExtension> extensions{{texts[0], 1}, {texts[1], 2}, {texts[2], 3}};
+  const std::vector<KvExtension> extensions{{sequences[0], 1}, {sequences[1], 2}, {sequences[2], 3}};
   KvStep step = cache.extend(encoder, extensions).value();
   ASSERT_OK(std::move(encoder).submit());
-  ASSERT_OK(cache.close(texts[1]));
+  ASSERT_OK(cache.close(sequences[1]));
 
   const std::vector<float> numbers{5, 6, 6, 7, 8, 9};
   std::vector<float> vectors;
@@ -296,16 +297,16 @@ TEST_F(KvCacheValues, ABatchGoesOnWithoutTextsThatWereClosedOrTakenBack) {
   for (const std::uint32_t layer : {0U, 1U}) step.append(rest, layer, x, x);
   ASSERT_OK(std::move(rest).submit());
   expect_error(step.view(0), Errc::invalid_argument, {"over for a sequence"});
-  EXPECT_EQ(dense_keys(texts[0]), (std::vector<float>{1, 1, 1, 1, 5}));
-  EXPECT_EQ(dense_keys(texts[2]), (std::vector<float>{1, 1, 1, 1, 7, 8, 9}));
-  extend(texts[2], 1, 2);
+  EXPECT_EQ(dense_keys(sequences[0]), (std::vector<float>{1, 1, 1, 1, 5}));
+  EXPECT_EQ(dense_keys(sequences[2]), (std::vector<float>{1, 1, 1, 1, 7, 8, 9}));
+  extend(sequences[2], 1, 2);
 }
 
-TEST_F(KvCacheCalls, OtherTextsAreSettledOnTheWay) {
+TEST_F(KvCacheCalls, OtherSequencesAreSettledOnTheWay) {
   KvGroup group = small_group();
   group.window = 100;
   KvCache cache = make({.groups = {group}, .max_tokens = 4000, .max_sequences = 2, .max_step_tokens = 600});
-  const Sequence idle = text_of(cache, 600);
+  const Sequence idle = sequence_of(cache, 600);
   const Sequence other = cache.open_sequence().value();
   ASSERT_OK(extend(cache, {{other, 1}}));
   const KvPages pages = *cache.view({&idle, 1}, 0)->k.sequences.front();
@@ -318,9 +319,9 @@ TEST_F(KvCacheCalls, SealingAndTakingBackMoveNoMoreThanTheyMust) {
   KvGroup group = small_group();
   group.tail = 0;
   KvCache cache = make({.groups = {group}, .max_tokens = 2000, .max_step_tokens = 900});
-  const Sequence text = text_of(cache, 900);
+  const Sequence sequence = sequence_of(cache, 900);
   Encoder encoder = device.encoder();
-  ASSERT_OK(cache.truncate(encoder, text, 100));
+  ASSERT_OK(cache.truncate(encoder, sequence, 100));
   ASSERT_OK(std::move(encoder).submit());
   EXPECT_EQ(cache.counters().seals, 2U * 2) << "of keys and of values the pages that stay";
   EXPECT_EQ(cache.counters().unseals, 2U);
@@ -331,18 +332,18 @@ TEST_F(KvCacheCalls, AWindowKeepsWhatATruncationInsideTheTailSees) {
   KvGroup group = small_group();
   group.window = 100;
   KvCache cache = make({.groups = {group}, .max_tokens = 2000, .max_step_tokens = 200});
-  const Sequence text = text_of(cache, 900);
-  ASSERT_OK(extend(cache, {{text, 1}}));
-  const KvPages pages = *cache.view({&text, 1}, 0)->k.sequences.front();
+  const Sequence sequence = sequence_of(cache, 900);
+  ASSERT_OK(extend(cache, {{sequence, 1}}));
+  const KvPages pages = *cache.view({&sequence, 1}, 0)->k.sequences.front();
   // By the definition: at 900 tokens, with 64 taken back, position 835 sees 736 and on, which page 11 begins before.
   EXPECT_EQ(pages.first_page, 11U);
   Encoder encoder = device.encoder();
-  EXPECT_OK(cache.truncate(encoder, text, 836));
-  expect_error(cache.truncate(encoder, text, 803), Errc::invalid_argument,
+  EXPECT_OK(cache.truncate(encoder, sequence, 836));
+  expect_error(cache.truncate(encoder, sequence, 803), Errc::invalid_argument,
                {"0, or at least 804", "before position 704"});
-  EXPECT_OK(cache.truncate(encoder, text, 804));
-  EXPECT_OK(cache.truncate(encoder, text, 0));
-  EXPECT_EQ(*cache.view({&text, 1}, 0)->k.sequences.front(), KvPages{});
+  EXPECT_OK(cache.truncate(encoder, sequence, 804));
+  EXPECT_OK(cache.truncate(encoder, sequence, 0));
+  EXPECT_EQ(*cache.view({&sequence, 1}, 0)->k.sequences.front(), KvPages{});
 }
 
 TEST_F(KvCacheCalls, ValuesOutOfRangeAreCountedWhereTheyAreLost) {
@@ -357,9 +358,9 @@ TEST_F(KvCacheCalls, ValuesOutOfRangeAreCountedWhereTheyAreLost) {
     group.dense = dense;
     group.v = dense;
     KvCache cache = make({.groups = {group}, .max_tokens = 300});
-    const Sequence text = cache.open_sequence().value();
+    const Sequence sequence = cache.open_sequence().value();
     Encoder encoder = device.encoder();
-    KvStep step = cache.extend(encoder, text, 200).value();
+    KvStep step = cache.extend(encoder, sequence, 200).value();
     View x = values(200);
     x.buffer = source;
     for (const std::uint32_t layer : {0U, 1U}) step.append(encoder, layer, x, x);

@@ -16,7 +16,7 @@
 
 namespace rota::cache::reference {
 
-// One token's values in one track: [layer][head][dim].
+// One token's values in one group_side: [layer][head][dim].
 using Values = std::shared_ptr<const std::vector<float>>;
 
 struct Sealed {
@@ -25,7 +25,7 @@ struct Sealed {
   mutable std::vector<std::vector<float>> values{};  // [layer][head], decoded when they are first asked for
 };
 
-struct TrackSpec {
+struct GroupSideSpec {
   const KvGroup* group;
   KvSide side;
   DType dense;
@@ -35,32 +35,32 @@ struct TrackSpec {
   std::uint64_t vector_size() const { return layers * heads * dim; }
 };
 
-inline std::vector<TrackSpec> tracks_of(const KvCacheSpec& spec) {
-  std::vector<TrackSpec> tracks;
+inline std::vector<GroupSideSpec> group_sides_of(const KvCacheSpec& spec) {
+  std::vector<GroupSideSpec> group_sides;
   for (const KvGroup& group : spec.groups) {
     for (const KvSide side : {KvSide::keys, KvSide::values}) {
       const KvCodec& codec = side == KvSide::keys ? group.k : group.v;
       const std::uint32_t key_dim = group.head_dim;
       const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
       const Turbo* const turbo = std::get_if<Turbo>(&codec);
-      TrackSpec track{
+      GroupSideSpec group_side{
           &group,         side, turbo != nullptr ? group.dense : std::get<DType>(codec), {}, group.layers.size(),
           group.kv_heads, dim};
-      if (turbo != nullptr) track.format = PageFormat{*turbo, side, dim, group.page};
-      tracks.push_back(track);
+      if (turbo != nullptr) group_side.format = PageFormat{*turbo, side, dim, group.page};
+      group_sides.push_back(group_side);
     }
   }
-  return tracks;
+  return group_sides;
 }
 
 inline float in_dtype(float value, DType dtype) {
   return static_cast<float>(test::value_of(test::bits_of(static_cast<double>(value), dtype), dtype));
 }
 
-// One text's keys or values.
-class TextTrack {
+// One sequence's keys or values.
+class SequenceSide {
  public:
-  explicit TextTrack(const TrackSpec& spec) : spec_(&spec) {}
+  explicit SequenceSide(const GroupSideSpec& spec) : spec_(&spec) {}
 
   std::uint64_t first_page() const { return first_page_; }
   std::uint64_t sealed_pages() const { return sealed_pages_; }
@@ -79,22 +79,22 @@ class TextTrack {
   }
 
   // By the definition: a page is sealed when all of it is older than the tail, and leaves when nobody sees any of it:
-  // neither the newest token, even after the whole tail was taken back, nor a row from `first_row` on.
+  // neither the newest token, even after the whole tail was taken back, nor a row from `first_query` on.
   std::uint64_t due(std::uint64_t length) const {
     std::uint64_t page = sealed_pages_;
     while (spec_->format && (page + 1) * size() + spec_->group->tail <= length) ++page;
     return page;
   }
-  std::uint64_t gone(std::uint64_t length, std::uint64_t first_row) const {
+  std::uint64_t gone(std::uint64_t length, std::uint64_t first_query) const {
     std::uint64_t page = first_page_;
     const auto is_gone = [&](std::uint64_t end, std::uint64_t window) {
-      return end + spec_->group->tail + window <= length && end + window <= first_row + 1;
+      return end + spec_->group->tail + window <= length && end + window <= first_query + 1;
     };
     while (spec_->group->window && is_gone((page + 1) * size(), *spec_->group->window)) ++page;
     return page;
   }
 
-  void settle(std::uint64_t length, std::uint64_t first_row) { advance(gone(length, first_row), due(length)); }
+  void settle(std::uint64_t length, std::uint64_t first_query) { advance(gone(length, first_query), due(length)); }
 
   void advance(std::uint64_t first, std::uint64_t sealed) {
     for (std::uint64_t page = first_page_; page < first; ++page) {
@@ -108,7 +108,7 @@ class TextTrack {
 
   void append(Values values) { tokens_.push_back(std::move(values)); }
 
-  // Whether the shorter text has all that it would see.
+  // Whether the shorter sequence has all that it would see.
   bool can_truncate(std::uint64_t length) const {
     const std::uint64_t window = spec_->group->window.value_or(length);
     const std::uint64_t seen = length > window ? length - window : 0;
@@ -163,26 +163,26 @@ class TextTrack {
     }
   }
 
-  const TrackSpec* spec_;
+  const GroupSideSpec* spec_;
   std::uint64_t first_page_ = 0, sealed_pages_ = 0;
   std::vector<Values> tokens_;  // by position; null where sealed or gone
   std::map<std::uint64_t, std::shared_ptr<const Sealed>> sealed_;
 };
 
-struct Text {
+struct SequenceState {
   Sequence sequence;
   std::uint64_t length = 0;
-  std::vector<TextTrack> tracks;
+  std::vector<SequenceSide> group_sides;
   std::weak_ptr<const KvStep> step = {};  // its newest, as long as somebody may attend to it
   std::uint64_t step_begin = 0;
 
   bool is_held() const { return !step.expired(); }
-  std::uint64_t first_row() const { return is_held() ? step_begin : length; }
-  void settle(std::uint64_t first_row) {
-    for (TextTrack& track : tracks) track.settle(length, first_row);
+  std::uint64_t first_query() const { return is_held() ? step_begin : length; }
+  void settle(std::uint64_t first_query) {
+    for (SequenceSide& group_side : group_sides) group_side.settle(length, first_query);
   }
   void truncate(std::uint64_t to) {
-    for (TextTrack& track : tracks) track.truncate(to);
+    for (SequenceSide& group_side : group_sides) group_side.truncate(to);
     if (to < length) step.reset();
     length = to;
   }

@@ -65,7 +65,7 @@ class Machine {
         random_(seed),
         device_(device),
         spec_(random_spec(random_)),
-        tracks_(tracks_of(spec_)),
+        group_sides_(group_sides_of(spec_)),
         cache_(KvCache::create(device_, spec_).value()) {
     EXPECT_EQ(cache_.memory(), estimate(spec_).value());
   }
@@ -86,7 +86,7 @@ class Machine {
     if (random_() % 12 == 0) open_one();
     ++steps_;
     compare(random_() % 16 == 0);
-    if (attend_every_ != 0 && random_() % attend_every_ == 0 && !texts_.empty()) attend_to(any_text());
+    if (attend_every_ != 0 && random_() % attend_every_ == 0 && !sequences_.empty()) attend_to(any_sequence());
     std::erase_if(held_, [&](const auto&) { return random_() % 3 == 0; });
     trace_ += "\n";
   }
@@ -95,9 +95,9 @@ class Machine {
     touched_.clear();
     named_.clear();
     compare(true);
-    while (!texts_.empty()) {
-      EXPECT_TRUE(cache_.close(texts_.back().sequence).ok());
-      texts_.pop_back();
+    while (!sequences_.empty()) {
+      EXPECT_TRUE(cache_.close(sequences_.back().sequence).ok());
+      sequences_.pop_back();
     }
     const KvCounters counters = cache_.counters();
     EXPECT_EQ(counters.sealed.used + counters.dense.used + counters.sinks.used, 0U) << "pages leak";
@@ -109,7 +109,7 @@ class Machine {
   // A few calls in one encoder, which is submitted or dropped.
   void call_in_one_encoder() {
     const bool dropped = random_() % 6 == 0;
-    const std::vector<Text> before = dropped ? texts_ : std::vector<Text>{};
+    const std::vector<SequenceState> before = dropped ? sequences_ : std::vector<SequenceState>{};
     Encoder encoder = device_.encoder();
     const std::uint64_t calls = random_() % 4 == 0 ? 1 + random_() % 3 : 1;
     for (std::uint64_t i = 0; i < calls && unsettled_.empty(); ++i) call(encoder);
@@ -119,22 +119,22 @@ class Machine {
       {
         const Encoder gone = std::move(encoder);
       }
-      texts_.clear();
-      for (const Text& text : before) {
-        if (text.sequence != closed_) texts_.push_back(text);
+      sequences_.clear();
+      for (const SequenceState& sequence : before) {
+        if (sequence.sequence != closed_) sequences_.push_back(sequence);
       }
-      if (opened_ != Sequence{} && opened_ != closed_) add_text(opened_);
+      if (opened_ != Sequence{} && opened_ != closed_) add_sequence(opened_);
     } else {
       EXPECT_TRUE(std::move(encoder).submit().ok());
     }
   }
 
-  Text& any_text() { return texts_[random_() % texts_.size()]; }
+  SequenceState& any_sequence() { return sequences_[random_() % sequences_.size()]; }
 
   void call(Encoder& encoder) {
     named_.clear();
-    if (texts_.empty()) open_one();
-    if (texts_.empty()) return;
+    if (sequences_.empty()) open_one();
+    if (sequences_.empty()) return;
     const auto choice = random_() % 20;
     if (choice < 13) {
       extend(encoder);
@@ -148,64 +148,66 @@ class Machine {
     }
   }
 
-  void name_texts(std::initializer_list<std::uint32_t> slots) {
+  void name_sequences(std::initializer_list<std::uint32_t> slots) {
     touched_.insert(slots);
     named_.insert(slots);
   }
 
   void open_one() {
     auto sequence = cache_.open_sequence();
-    EXPECT_EQ(sequence.ok(), texts_.size() < spec_.max_sequences);
+    EXPECT_EQ(sequence.ok(), sequences_.size() < spec_.max_sequences);
     if (!sequence) return;
     trace_ += "open ";
-    add_text(*sequence);
+    add_sequence(*sequence);
     opened_ = *sequence;
   }
 
-  void add_text(Sequence sequence) {
-    texts_.push_back({sequence, 0, {}});
-    for (const TrackSpec& track : tracks_) texts_.back().tracks.emplace_back(track);
+  void add_sequence(Sequence sequence) {
+    sequences_.push_back({sequence, 0, {}});
+    for (const GroupSideSpec& group_side : group_sides_) sequences_.back().group_sides.emplace_back(group_side);
   }
 
   void close_one() {
-    if (texts_.empty()) return;
-    const std::size_t index = random_() % texts_.size();
+    if (sequences_.empty()) return;
+    const std::size_t index = random_() % sequences_.size();
     trace_ += "close ";
-    EXPECT_TRUE(cache_.close(texts_[index].sequence).ok());
-    closed_ = texts_[index].sequence;
-    texts_.erase(texts_.begin() + static_cast<std::ptrdiff_t>(index));
+    EXPECT_TRUE(cache_.close(sequences_[index].sequence).ok());
+    closed_ = sequences_[index].sequence;
+    sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
   // Values that every dtype holds exactly.
-  Values draw(const TrackSpec& track) {
-    auto values = std::make_shared<std::vector<float>>(track.vector_size());
+  Values draw(const GroupSideSpec& group_side) {
+    auto values = std::make_shared<std::vector<float>>(group_side.vector_size());
     for (float& value : *values) value = static_cast<float>(static_cast<int>(random_() % 255) - 127) * 0.03125F;
     return values;
   }
 
   struct Batch {
     std::vector<KvExtension> extensions;
-    std::vector<std::vector<Values>> values;  // [track][token]
+    std::vector<std::vector<Values>> values;  // [group_side][token]
     Buffer source;
-    std::vector<std::uint64_t> offsets;  // of each track in the source
+    std::vector<std::uint64_t> offsets;  // of each group_side in the source
   };
 
   std::vector<KvExtension> choose_extensions() {
     std::vector<KvExtension> extensions;
     std::uint64_t total = 0;
-    for (const Text& text : texts_) {
-      if (random_() % 2 == 0 && !(extensions.empty() && &text == &texts_.back())) continue;
+    for (const SequenceState& sequence : sequences_) {
+      if (random_() % 2 == 0 && !(extensions.empty() && &sequence == &sequences_.back())) continue;
       const std::uint64_t most = random_() % 4 == 0 ? spec_.max_step_tokens : 5;
       const std::uint64_t tokens = 1 + random_() % most;
       if (total + tokens > spec_.max_step_tokens) continue;
       total += tokens;
-      extensions.push_back({text.sequence, tokens});
+      extensions.push_back({sequence.sequence, tokens});
     }
     if (!extensions.empty()) trace_ += fmt::format("extend {} by {} ", extensions.size(), total);
     return extensions;
   }
 
-  Text& text_of(Sequence sequence) { return *std::ranges::find(texts_, sequence, &Text::sequence); }
+  SequenceState& sequence_of(Sequence sequence) {
+    return *std::ranges::find(sequences_, sequence, &SequenceState::sequence);
+  }
 
   // Extends cache and reference, or neither. The layers are still to be appended.
   std::optional<std::pair<KvStep, Batch>> begin_step(Encoder& encoder) {
@@ -219,32 +221,32 @@ class Machine {
       return std::nullopt;
     }
     std::vector<std::int64_t> positions;
-    batch.values.resize(tracks_.size());
+    batch.values.resize(group_sides_.size());
     for (const KvExtension& extension : batch.extensions) {
-      Text& text = text_of(extension.sequence);
-      name_texts({text.sequence.slot});
-      text.settle(text.length);
-      text.step_begin = text.length;
+      SequenceState& sequence = sequence_of(extension.sequence);
+      name_sequences({sequence.sequence.slot});
+      sequence.settle(sequence.length);
+      sequence.step_begin = sequence.length;
       for (std::uint64_t t = 0; t < extension.tokens; ++t) {
-        positions.push_back(static_cast<std::int64_t>(text.length++));
-        for (std::size_t track = 0; track < tracks_.size(); ++track) {
-          batch.values[track].push_back(draw(tracks_[track]));
-          text.tracks[track].append(batch.values[track].back());
+        positions.push_back(static_cast<std::int64_t>(sequence.length++));
+        for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+          batch.values[group_side].push_back(draw(group_sides_[group_side]));
+          sequence.group_sides[group_side].append(batch.values[group_side].back());
         }
       }
     }
     EXPECT_TRUE(std::ranges::equal(positions, step->positions()));
     upload(batch);
     held_.push_back(std::make_shared<const KvStep>(*step));
-    for (const KvExtension& extension : batch.extensions) text_of(extension.sequence).step = held_.back();
+    for (const KvExtension& extension : batch.extensions) sequence_of(extension.sequence).step = held_.back();
     return std::pair(std::move(step).value(), std::move(batch));
   }
 
   void upload(Batch& batch) {
     std::vector<float> values;
-    for (const std::vector<Values>& track : batch.values) {
+    for (const std::vector<Values>& group_side : batch.values) {
       batch.offsets.push_back(values.size());
-      for (const Values& token : track) values.insert(values.end(), token->begin(), token->end());
+      for (const Values& token : group_side) values.insert(values.end(), token->begin(), token->end());
     }
     batch.source = device_.allocate(values.size() * sizeof(float)).value();
     batch.source.write(std::as_bytes(std::span(values))).value();
@@ -266,12 +268,12 @@ class Machine {
   std::uint32_t number_of(LayerPlace layer) const { return spec_.groups[layer.group].layers[layer.index]; }
 
   void append(Encoder& encoder, KvStep& step, const Batch& batch, LayerPlace layer) {
-    const auto view = [&](std::size_t track) {
-      const TrackSpec& spec = tracks_[track];
+    const auto view = [&](std::size_t group_side) {
+      const GroupSideSpec& spec = group_sides_[group_side];
       return View{.buffer = batch.source,
                   .dtype = DType::f32,
-                  .shape = {.tokens = batch.values[track].size(), .heads = spec.heads, .dim = spec.dim},
-                  .offset = batch.offsets[track] + layer.index * spec.heads * spec.dim,
+                  .shape = {.tokens = batch.values[group_side].size(), .heads = spec.heads, .dim = spec.dim},
+                  .offset = batch.offsets[group_side] + layer.index * spec.heads * spec.dim,
                   .token_stride = spec.vector_size(),
                   .head_stride = spec.dim};
     };
@@ -288,7 +290,7 @@ class Machine {
   // As an engine does that computes between layers: each in a submission of its own. Some fail and are tried again, and
   // some steps are given up.
   void extend_by_layers() {
-    if (texts_.empty()) return;
+    if (sequences_.empty()) return;
     named_.clear();
     Encoder encoder = device_.encoder();
     auto begun = begin_step(encoder);
@@ -319,66 +321,68 @@ class Machine {
     for (const KvExtension& extension : batch.extensions) {
       EXPECT_EQ(cache_.extend(encoder, extension.sequence, 1).error().code, Errc::invalid_argument);
       EXPECT_EQ(cache_.fork(encoder, extension.sequence).error().code, Errc::invalid_argument);
-      Text& text = text_of(extension.sequence);
-      EXPECT_EQ(cache_.truncate(encoder, extension.sequence, text.length).error().code, Errc::invalid_argument);
-      text.truncate(text.length - extension.tokens);
-      EXPECT_TRUE(cache_.truncate(encoder, extension.sequence, text.length).ok());
+      SequenceState& sequence = sequence_of(extension.sequence);
+      EXPECT_EQ(cache_.truncate(encoder, extension.sequence, sequence.length).error().code, Errc::invalid_argument);
+      sequence.truncate(sequence.length - extension.tokens);
+      EXPECT_TRUE(cache_.truncate(encoder, extension.sequence, sequence.length).ok());
     }
     EXPECT_TRUE(std::move(encoder).submit().ok());
   }
 
   void fork(Encoder& encoder) {
-    Text& text = any_text();
-    trace_ += fmt::format("fork at {} ", text.length);
-    auto child = cache_.fork(encoder, text.sequence);
+    SequenceState& sequence = any_sequence();
+    trace_ += fmt::format("fork at {} ", sequence.length);
+    auto child = cache_.fork(encoder, sequence.sequence);
     if (!child) {
       EXPECT_EQ(child.error().code, Errc::out_of_pages) << child.error().message;
       trace_ += "(no pages) ";
       return;
     }
-    name_texts({text.sequence.slot, child->slot});
-    text.settle(text.first_row());
-    Text copy = text;
+    name_sequences({sequence.sequence.slot, child->slot});
+    sequence.settle(sequence.first_query());
+    SequenceState copy = sequence;
     copy.sequence = *child;
     copy.step.reset();
-    texts_.push_back(std::move(copy));
+    sequences_.push_back(std::move(copy));
   }
 
   void truncate(Encoder& encoder) {
-    Text& text = any_text();
-    const std::uint64_t back = random_() % 3 == 0 ? random_() % (text.length + 1) : random_() % 20;
-    const std::uint64_t length = random_() % 20 == 0 ? 0 : text.length - std::min(back, text.length);
-    trace_ += fmt::format("truncate {} to {} ", text.length, length);
-    Text settled = text;
-    settled.settle(length < text.length ? text.length : text.first_row());
-    const bool possible = std::ranges::all_of(settled.tracks, [&](auto& track) { return track.can_truncate(length); });
-    const Status status = cache_.truncate(encoder, text.sequence, length);
+    SequenceState& sequence = any_sequence();
+    const std::uint64_t back = random_() % 3 == 0 ? random_() % (sequence.length + 1) : random_() % 20;
+    const std::uint64_t length = random_() % 20 == 0 ? 0 : sequence.length - std::min(back, sequence.length);
+    trace_ += fmt::format("truncate {} to {} ", sequence.length, length);
+    SequenceState settled = sequence;
+    settled.settle(length < sequence.length ? sequence.length : sequence.first_query());
+    const bool possible =
+        std::ranges::all_of(settled.group_sides, [&](auto& group_side) { return group_side.can_truncate(length); });
+    const Status status = cache_.truncate(encoder, sequence.sequence, length);
     if (!status) {
       trace_ += "(refused) ";
       EXPECT_TRUE(status.error().code == Errc::out_of_pages || !possible) << status.error().message;
       full_ = full_ || possible;
       return;
     }
-    name_texts({text.sequence.slot});
-    Text unsettled = text;
+    name_sequences({sequence.sequence.slot});
+    SequenceState unsettled = sequence;
     unsettled.truncate(length);
     if (possible) settled.truncate(length);
     // When pages are short, what is due stays dense. Then only its values may tell.
     const bool as_settled = possible && is_as_found(settled);
-    const bool was_due = std::ranges::any_of(
-        text.tracks, [&](const TextTrack& track) { return track.due(text.length) > track.sealed_pages(); });
-    if (was_due && as_settled && is_as_found(unsettled)) unsettled_.emplace(text.sequence.slot, unsettled);
-    text = as_settled ? std::move(settled) : std::move(unsettled);
+    const bool was_due = std::ranges::any_of(sequence.group_sides, [&](const SequenceSide& group_side) {
+      return group_side.due(sequence.length) > group_side.sealed_pages();
+    });
+    if (was_due && as_settled && is_as_found(unsettled)) unsettled_.emplace(sequence.sequence.slot, unsettled);
+    sequence = as_settled ? std::move(settled) : std::move(unsettled);
   }
 
-  // Whether the cache has sealed just what this text has.
-  bool is_as_found(const Text& text) {
+  // Whether the cache has sealed just what this sequence has.
+  bool is_as_found(const SequenceState& sequence) {
     for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
-      const KvView view = cache_.view({&text.sequence, 1}, spec_.groups[group].layers.front()).value();
-      for (const std::size_t track : {2 * group, 2 * group + 1}) {
-        const KvPages& found = *(track % 2 == 0 ? view.k : view.v).sequences.front();
-        if (found.sealed_pages != text.tracks[track].sealed_pages()) return false;
-        if (found.first_page != text.tracks[track].first_page()) return false;
+      const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers.front()).value();
+      for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
+        const KvPages& found = *(group_side % 2 == 0 ? view.k : view.v).sequences.front();
+        if (found.sealed_pages != sequence.group_sides[group_side].sealed_pages()) return false;
+        if (found.first_page != sequence.group_sides[group_side].first_page()) return false;
       }
     }
     return true;
@@ -415,20 +419,21 @@ class Machine {
     }
   }
 
-  void compare_side(const KvSideView& view, const TextTrack& wanted, const TrackSpec& spec, std::size_t layer,
+  void compare_side(const KvSideView& view, const SequenceSide& wanted, const GroupSideSpec& spec, std::size_t layer,
                     std::uint64_t length, bool all) {
     const KvPages& pages = *view.sequences.front();
     const std::uint64_t size = spec.group->page;
     ASSERT_EQ(pages.first_page, wanted.first_page());
     ASSERT_EQ(pages.sealed_pages, wanted.sealed_pages());
-    ASSERT_EQ(pages.places.size(), (length + size - 1) / size - pages.first_page);
+    ASSERT_EQ(pages.page_table.size(), (length + size - 1) / size - pages.first_page);
     const bool has_sinks = spec.group->sinks > 0 && pages.first_page == 0 && pages.sealed_pages > 0;
     ASSERT_EQ(pages.sinks.has_value(), has_sinks);
     const std::uint64_t vector_at = layer * spec.heads * spec.dim;
     // Old pages are looked at now and then: nobody should have touched them.
     const std::uint64_t from = all ? 0 : std::max<std::uint64_t>(pages.sealed_pages, 2) - 2;
-    for (std::uint64_t page = std::max(pages.first_page, from); page < pages.first_page + pages.places.size(); ++page) {
-      const std::uint32_t place = pages.places[page - pages.first_page];
+    for (std::uint64_t page = std::max(pages.first_page, from); page < pages.first_page + pages.page_table.size();
+         ++page) {
+      const std::uint32_t place = pages.page_table[page - pages.first_page];
       if (page < pages.sealed_pages) {
         const SealedView& sealed = *view.sealed;
         for (std::uint64_t head = 0; head < spec.heads; ++head) {
@@ -448,23 +453,23 @@ class Machine {
     }
   }
 
-  // A text that no call named may have been settled on the way, or not.
-  void adopt(TextTrack& track, const KvPages& pages, const Text& text) {
-    const bool settled = pages.first_page == track.gone(text.length, text.first_row()) &&
-                         pages.sealed_pages == std::max(track.due(text.length), pages.first_page);
-    if (settled) track.advance(pages.first_page, pages.sealed_pages);
+  // A sequence that no call named may have been settled on the way, or not.
+  void adopt(SequenceSide& group_side, const KvPages& pages, const SequenceState& sequence) {
+    const bool settled = pages.first_page == group_side.gone(sequence.length, sequence.first_query()) &&
+                         pages.sealed_pages == std::max(group_side.due(sequence.length), pages.first_page);
+    if (settled) group_side.advance(pages.first_page, pages.sealed_pages);
   }
 
   void compare(bool all) {
     contents_.clear();
     Uses uses;
-    for (Text& text : texts_) {
-      ASSERT_EQ(cache_.length(text.sequence).value(), text.length);
-      compare_text(text, all, uses);
-      if (wrong_values_ > 0 && unsettled_.contains(text.sequence.slot)) {
+    for (SequenceState& sequence : sequences_) {
+      ASSERT_EQ(cache_.length(sequence.sequence).value(), sequence.length);
+      compare_sequence(sequence, all, uses);
+      if (wrong_values_ > 0 && unsettled_.contains(sequence.sequence.slot)) {
         wrong_values_ = 0;
-        text = unsettled_.at(text.sequence.slot);
-        compare_text(text, all, uses);
+        sequence = unsettled_.at(sequence.sequence.slot);
+        compare_sequence(sequence, all, uses);
       }
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -474,26 +479,26 @@ class Machine {
 
   // All rows of the step that is held, or some of the newest tokens, in one layer: the same as in f64 over what the
   // lists say, or refused where they say that a key is gone.
-  void attend_to(const Text& text) {
+  void attend_to(const SequenceState& sequence) {
     const std::size_t group = random_() % spec_.groups.size();
     const std::size_t index = random_() % spec_.groups[group].layers.size();
-    const TextTrack& k = text.tracks[2 * group];
-    const TextTrack& v = text.tracks[2 * group + 1];
-    const bool whole_step = text.is_held() && random_() % 2 == 0;
+    const SequenceSide& k = sequence.group_sides[2 * group];
+    const SequenceSide& v = sequence.group_sides[2 * group + 1];
+    const bool whole_step = sequence.is_held() && random_() % 2 == 0;
     const bool windowed = spec_.groups[group].window.has_value();  // else no key can be missing, and all are seen
-    const std::uint64_t some = std::min<std::uint64_t>(1 + random_() % (windowed ? 200 : 4), text.length);
-    const std::uint64_t rows = whole_step ? text.length - text.step_begin : some;
+    const std::uint64_t some = std::min<std::uint64_t>(1 + random_() % (windowed ? 200 : 4), sequence.length);
+    const std::uint64_t rows = whole_step ? sequence.length - sequence.step_begin : some;
     if (rows == 0 || (!windowed && rows > 8)) return;
-    trace_ += fmt::format("attend {} of {} ", rows, text.length);
-    const std::uint64_t window = spec_.groups[group].window.value_or(text.length);
+    trace_ += fmt::format("attend {} of {} ", rows, sequence.length);
+    const std::uint64_t window = spec_.groups[group].window.value_or(sequence.length);
     const auto first_seen = [&](std::uint64_t position) { return position >= window ? position + 1 - window : 0; };
     const std::uint64_t there = std::max(k.first_page(), v.first_page()) * spec_.groups[group].page;
-    const bool all_there = first_seen(text.length - rows) >= there;
+    const bool all_there = first_seen(sequence.length - rows) >= there;
     EXPECT_TRUE(all_there || !whole_step) << "what a step sees stays while it is held";
 
-    const KvView view = cache_.view({&text.sequence, 1}, spec_.groups[group].layers[index]).value();
-    const std::uint64_t heads = tracks_[2 * group].heads, k_dim = tracks_[2 * group].dim,
-                        v_dim = tracks_[2 * group + 1].dim;
+    const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[index]).value();
+    const std::uint64_t heads = group_sides_[2 * group].heads, k_dim = group_sides_[2 * group].dim,
+                        v_dim = group_sides_[2 * group + 1].dim;
     std::vector<float> q(rows * heads * k_dim);
     for (float& value : q) value = static_cast<float>(static_cast<int>(random_() % 255) - 127) * 0.015625F;
     Buffer queries = device_.allocate(q.size() * sizeof(float)).value();
@@ -505,7 +510,7 @@ class Machine {
                      .kv = view,
                      .out = MutView::token_major(found, DType::f32, {rows, heads, v_dim}),
                      .scale = kScale,
-                     .rows = {&rows, 1},
+                     .query_tokens = {&rows, 1},
                      .arithmetic = Arithmetic::f32});
     auto fence = std::move(encoder).submit();
     ASSERT_EQ(fence.ok(), all_there) << (fence ? "numbers without some keys" : fence.error().message);
@@ -519,14 +524,14 @@ class Machine {
     double worst = 0;
     for (std::uint64_t head = 0; head < heads; ++head) {
       std::vector<const float*> keys, values;  // by position
-      for (std::uint64_t position = 0; position < text.length; ++position) {
-        const bool seen = position >= first_seen(text.length - rows);
+      for (std::uint64_t position = 0; position < sequence.length; ++position) {
+        const bool seen = position >= first_seen(sequence.length - rows);
         keys.push_back(seen ? k.vector(position, index * heads + head) : nullptr);
         values.push_back(seen ? v.vector(position, index * heads + head) : nullptr);
       }
       for (std::uint64_t row = 0; row < rows; ++row) {
-        const std::uint64_t begin = first_seen(text.length - rows + row);
-        const std::uint64_t count = text.length - rows + row + 1 - begin;
+        const std::uint64_t begin = first_seen(sequence.length - rows + row);
+        const std::uint64_t count = sequence.length - rows + row + 1 - begin;
         const std::uint64_t at = row * heads + head;
         const std::vector<double> wanted = attend_in_f64({q.data() + at * k_dim, k_dim}, {keys.data() + begin, count},
                                                          {values.data() + begin, count}, v_dim);
@@ -564,34 +569,36 @@ class Machine {
     return out;
   }
 
-  using Uses = std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>>;  // track, pool, page -> slots of texts
+  using Uses =
+      std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>>;  // group_side, pool, page -> slots of sequences
 
-  void compare_text(Text& text, bool all, Uses& uses) {
+  void compare_sequence(SequenceState& sequence, bool all, Uses& uses) {
     for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
       for (std::size_t layer = 0; layer < spec_.groups[group].layers.size(); ++layer) {
-        const KvView view = cache_.view({&text.sequence, 1}, spec_.groups[group].layers[layer]).value();
-        ASSERT_EQ(view.lengths.front(), text.length);
+        const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[layer]).value();
+        ASSERT_EQ(view.lengths.front(), sequence.length);
         ASSERT_EQ(view.window, spec_.groups[group].window);
-        for (const std::size_t track : {2 * group, 2 * group + 1}) {
-          const KvSideView& side = track % 2 == 0 ? view.k : view.v;
-          const bool touched = touched_.contains(text.sequence.slot);
-          if (!named_.contains(text.sequence.slot)) adopt(text.tracks[track], *side.sequences.front(), text);
+        for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
+          const KvSideView& side = group_side % 2 == 0 ? view.k : view.v;
+          const bool touched = touched_.contains(sequence.sequence.slot);
+          if (!named_.contains(sequence.sequence.slot))
+            adopt(sequence.group_sides[group_side], *side.sequences.front(), sequence);
           if (touched || all) {
-            compare_side(side, text.tracks[track], tracks_[track], layer, text.length, all);
+            compare_side(side, sequence.group_sides[group_side], group_sides_[group_side], layer, sequence.length, all);
             if (::testing::Test::HasFatalFailure()) return;
           }
-          if (layer == 0) add_uses(uses, track, *side.sequences.front(), text.sequence.slot);
+          if (layer == 0) add_uses(uses, group_side, *side.sequences.front(), sequence.sequence.slot);
         }
       }
     }
   }
 
-  static void add_uses(Uses& uses, std::uint64_t track, const KvPages& pages, std::uint32_t slot) {
-    for (std::size_t i = 0; i < pages.places.size(); ++i) {
+  static void add_uses(Uses& uses, std::uint64_t group_side, const KvPages& pages, std::uint32_t slot) {
+    for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
       const std::uint64_t pool = pages.first_page + i < pages.sealed_pages ? 0 : 1;
-      uses[{track, pool, pages.places[i]}].insert(slot);
+      uses[{group_side, pool, pages.page_table[i]}].insert(slot);
     }
-    if (pages.sinks) uses[{track, 2, *pages.sinks}].insert(slot);
+    if (pages.sinks) uses[{group_side, 2, *pages.sinks}].insert(slot);
   }
 
   void compare_counters(const Uses& uses) {
@@ -607,22 +614,22 @@ class Machine {
       ASSERT_EQ(pools[pool]->used, used[pool]) << "pool " << pool;
       ASSERT_EQ(pools[pool]->shared, shared[pool]) << "pool " << pool;
     }
-    ASSERT_EQ(counters.sequences, texts_.size());
+    ASSERT_EQ(counters.sequences, sequences_.size());
   }
 
   const std::uint64_t attend_every_;
   std::mt19937_64 random_;
   Device device_;
   KvCacheSpec spec_;
-  std::vector<TrackSpec> tracks_;
+  std::vector<GroupSideSpec> group_sides_;
   KvCache cache_;
-  std::vector<Text> texts_;
+  std::vector<SequenceState> sequences_;
   std::vector<std::shared_ptr<const KvStep>> held_;
-  std::set<std::uint32_t> touched_;          // slots of texts that calls of this step named
-  std::set<std::uint32_t> named_;            // those that the last call named: no other call settled them since
-  std::map<std::uint32_t, Text> unsettled_;  // by slot: what a truncated text is if pages were short
-  bool full_ = false;                        // a call of this step found no pages
-  Sequence closed_, opened_;                 // by this step, whatever becomes of its encoder
+  std::set<std::uint32_t> touched_;  // slots of sequences that calls of this step named
+  std::set<std::uint32_t> named_;    // those that the last call named: no other call settled them since
+  std::map<std::uint32_t, SequenceState> unsettled_;  // by slot: what a truncated sequence is if pages were short
+  bool full_ = false;                                 // a call of this step found no pages
+  Sequence closed_, opened_;                          // by this step, whatever becomes of its encoder
   std::map<const void*, std::vector<std::byte>> contents_;
   std::uint64_t wrong_values_ = 0;
   std::uint64_t steps_ = 0;

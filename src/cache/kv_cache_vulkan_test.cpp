@@ -29,7 +29,7 @@ class KvCacheFailures : public OnDevice {
 
   Status extend(std::uint64_t tokens) {
     Encoder encoder = device.encoder();
-    auto step = cache->extend(encoder, text, tokens);
+    auto step = cache->extend(encoder, sequence, tokens);
     if (!step) return step.error();
     const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
     step->append(encoder, 0, x, x);
@@ -38,7 +38,7 @@ class KvCacheFailures : public OnDevice {
   }
 
   void expect_unchanged(std::uint64_t length) {
-    EXPECT_EQ(cache->length(text).value(), length);
+    EXPECT_EQ(cache->length(sequence).value(), length);
     EXPECT_EQ(cache->counters().seals, 0U);
     EXPECT_EQ(cache->counters().sealed.used, 0U);
     EXPECT_EQ(cache->counters().dense.used, 2 * ((length + 63) / 64));
@@ -47,7 +47,7 @@ class KvCacheFailures : public OnDevice {
   void open() {
     cache = KvCache::create(device, spec).value();
     zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
-    text = cache->open_sequence().value();
+    sequence = cache->open_sequence().value();
     extend(200).value();
   }
 
@@ -57,7 +57,7 @@ class KvCacheFailures : public OnDevice {
       .max_step_tokens = 60'000};
   std::optional<KvCache> cache;
   Buffer zeros = device.allocate(64).value();
-  Sequence text;
+  Sequence sequence;
 };
 
 TEST_F(KvCacheFailures, ADeviceThatIsLostTakesTheStepBackAndStaysLost) {
@@ -69,7 +69,7 @@ TEST_F(KvCacheFailures, ADeviceThatIsLostTakesTheStepBackAndStaysLost) {
   expect_error(extend(5), Errc::device_lost, {"open it anew"});
   expect_unchanged(200);
   expect_error(cache->non_finite(), Errc::device_lost, {"open it anew"});
-  EXPECT_OK(cache->close(text));
+  EXPECT_OK(cache->close(sequence));
   EXPECT_EQ(cache->counters().dense.used, 0U);
 }
 

@@ -108,51 +108,53 @@ Result<std::vector<Layer>> number_layers(const KvCacheSpec& spec) {
                       "each layer once");
 }
 
-// The most pages that texts can take of which each has `room` tokens beyond whole pages, and all together `extra` more.
-std::uint64_t most_pages(const PageRule& rule, std::uint64_t texts, std::uint64_t room, std::uint64_t extra) {
+// The most pages that sequences can take of which each has `room` tokens beyond whole pages, and all together `extra`
+// more.
+std::uint64_t most_pages(const PageRule& rule, std::uint64_t sequences, std::uint64_t room, std::uint64_t extra) {
   const std::uint64_t whole = room / rule.page;
-  const std::uint64_t to_next = rule.page - room % rule.page;  // what a text's first page beyond these costs
-  const std::uint64_t cheap = std::min(texts, extra / to_next);
-  return texts * whole + cheap + (extra - cheap * to_next) / rule.page;
+  const std::uint64_t to_next = rule.page - room % rule.page;  // what a sequence's first page beyond these costs
+  const std::uint64_t cheap = std::min(sequences, extra / to_next);
+  return sequences * whole + cheap + (extra - cheap * to_next) / rule.page;
 }
 
 struct Budget {
-  std::uint64_t tokens, texts, step;
+  std::uint64_t tokens, sequences, step;
 };
 
-// Where there are other texts, the step before may still be held while they go on: what its rows see stays.
-std::uint64_t held_steps(const Budget& budget) { return budget.texts > 1 ? 1 : 0; }
+// Where there are other sequences, the step before may still be held while they go on: what its rows see stays.
+std::uint64_t held_steps(const Budget& budget) { return budget.sequences > 1 ? 1 : 0; }
 
 // A page that a step gives back is in use until the step is submitted. So a step needs room for what the one before it
-// left dense, at most tail + page - 1 tokens of each text and the tokens of that step, and for its own tokens.
+// left dense, at most tail + page - 1 tokens of each sequence and the tokens of that step, and for its own tokens.
 std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
-  // Every text has a page that is not full.
-  const std::uint64_t all = most_pages(rule, std::min(budget.texts, budget.tokens), rule.page - 1, budget.tokens);
+  // Every sequence has a page that is not full.
+  const std::uint64_t all = most_pages(rule, std::min(budget.sequences, budget.tokens), rule.page - 1, budget.tokens);
   if (!rule.seals && !rule.window) return all;
   const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window;
   const std::uint64_t steps = rule.seals ? 2 : 2 + held_steps(budget);
-  return std::min(all, most_pages(rule, budget.texts, kept + 2 * (rule.page - 1), steps * budget.step));
+  return std::min(all, most_pages(rule, budget.sequences, kept + 2 * (rule.page - 1), steps * budget.step));
 }
 
 std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
   if (!rule.seals) return 0;
   const std::uint64_t all = budget.tokens / rule.page;
   if (!rule.window) return all;
-  // Pages that a step seals stand beside all those that the step before it left. Of a text that goes on, those that
+  // Pages that a step seals stand beside all those that the step before it left. Of a sequence that goes on, those that
   // its window has left are not sealed at all; of one that is held they are.
-  const std::uint64_t left = budget.texts * rule.pages(*rule.window);
-  const std::uint64_t fresh = most_pages(rule, budget.texts, rule.page - 1, budget.step);
+  const std::uint64_t left = budget.sequences * rule.pages(*rule.window);
+  const std::uint64_t fresh = most_pages(rule, budget.sequences, rule.page - 1, budget.step);
   return std::min(all, left + (held_steps(budget) > 0 ? 2 * fresh : std::min(left, fresh)));
 }
 
 std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturating_multiply(a, b); }
 
-Result<KvSideMemory> measure(const Track& track, const Budget& budget) {
-  const std::uint64_t all_heads = product(track.layers, track.heads);
+Result<KvSideMemory> measure(const GroupSide& group_side, const Budget& budget) {
+  const std::uint64_t all_heads = product(group_side.layers, group_side.heads);
   const KvSideMemory memory{
-      .sealed = {sealed_pages(track.rule, budget), track.format ? product(all_heads, page_bytes(*track.format)) : 0},
-      .dense = {dense_pages(track.rule, budget), track.rule.page * track.slot_bytes()},
-      .sinks = {track.rule.sinks == 0 ? 0 : budget.texts, track.rule.sinks * track.slot_bytes()}};
+      .sealed = {sealed_pages(group_side.rule, budget),
+                 group_side.format ? product(all_heads, page_bytes(*group_side.format)) : 0},
+      .dense = {dense_pages(group_side.rule, budget), group_side.rule.page * group_side.slot_bytes()},
+      .sinks = {group_side.rule.sinks == 0 ? 0 : budget.sequences, group_side.rule.sinks * group_side.slot_bytes()}};
   std::uint64_t bytes = 0;
   for (const KvPoolSize& pool : {memory.sealed, memory.dense, memory.sinks}) {
     const std::uint64_t pool_bytes = product(pool.pages, pool.page_bytes);
@@ -165,8 +167,8 @@ Result<KvSideMemory> measure(const Track& track, const Budget& budget) {
   return memory;
 }
 
-std::vector<Track> tracks_of(const KvCacheSpec& spec) {
-  std::vector<Track> tracks;
+std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
+  std::vector<GroupSide> group_sides;
   for (std::size_t index = 0; index < spec.groups.size(); ++index) {
     const KvGroup& group = spec.groups[index];
     for (const KvSide side : {KvSide::keys, KvSide::values}) {
@@ -174,33 +176,34 @@ std::vector<Track> tracks_of(const KvCacheSpec& spec) {
       const Turbo* const turbo = std::get_if<Turbo>(&codec);
       const std::uint32_t key_dim = group.head_dim;
       const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
-      Track track{.group = index,
-                  .side = side,
-                  .layers = group.layers.size(),
-                  .heads = group.kv_heads,
-                  .dim = dim,
-                  .dense = turbo != nullptr ? group.dense : std::get<DType>(codec),
-                  .rule = {group.page, group.tail, turbo != nullptr ? group.sinks : 0, group.window, turbo != nullptr}};
-      if (turbo != nullptr) track.format = PageFormat{*turbo, side, dim, group.page};
-      tracks.push_back(track);
+      GroupSide group_side{
+          .group = index,
+          .side = side,
+          .layers = group.layers.size(),
+          .heads = group.kv_heads,
+          .dim = dim,
+          .dense = turbo != nullptr ? group.dense : std::get<DType>(codec),
+          .rule = {group.page, group.tail, turbo != nullptr ? group.sinks : 0, group.window, turbo != nullptr}};
+      if (turbo != nullptr) group_side.format = PageFormat{*turbo, side, dim, group.page};
+      group_sides.push_back(group_side);
     }
   }
-  return tracks;
+  return group_sides;
 }
 
 // Fills in what `tokens` take.
 Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
-  const std::uint64_t text_bytes = kTextHostBytes + layout.tracks.size() * kTextTrackHostBytes;
+  const std::uint64_t sequence_bytes = kSequenceHostBytes + layout.group_sides.size() * kSequenceGroupSideHostBytes;
   layout.memory = {.max_tokens = tokens,
                    .groups = std::vector<KvGroupMemory>(spec.groups.size()),
-                   .counter_bytes = layout.tracks.size() * kTrackCounters * sizeof(std::uint64_t),
-                   .host_bytes = spec.max_sequences * text_bytes + spec.max_step_tokens * kStepTokenHostBytes};
-  for (Track& track : layout.tracks) {
-    auto memory = measure(track, {tokens, spec.max_sequences, spec.max_step_tokens});
+                   .counter_bytes = layout.group_sides.size() * kGroupSideCounters * sizeof(std::uint64_t),
+                   .host_bytes = spec.max_sequences * sequence_bytes + spec.max_step_tokens * kStepTokenHostBytes};
+  for (GroupSide& group_side : layout.group_sides) {
+    auto memory = measure(group_side, {tokens, spec.max_sequences, spec.max_step_tokens});
     if (!memory) return memory.error();
-    track.memory = *memory;
-    KvGroupMemory& group = layout.memory.groups[track.group];
-    (track.side == KvSide::keys ? group.k : group.v) = *memory;
+    group_side.memory = *memory;
+    KvGroupMemory& group = layout.memory.groups[group_side.group];
+    (group_side.side == KvSide::keys ? group.k : group.v) = *memory;
     layout.memory.host_bytes += (memory->sealed.pages + memory->dense.pages + memory->sinks.pages) * kPageHostBytes;
     if (layout.memory.bytes() > kMaxBytes) {
       return core::refuse(of("max_tokens"), tokens, "a cache of at most 2^60 bytes");
@@ -227,7 +230,7 @@ Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) 
 
 }  // namespace
 
-std::string Track::name() const {
+std::string GroupSide::name() const {
   return core::text("the {} of groups[{}]", side == KvSide::keys ? "keys" : "values", group);
 }
 
@@ -235,7 +238,7 @@ Result<Layout> lay_out(const KvCacheSpec& spec) {
   if (Status status = check_spec(spec); !status) return status.error();
   auto layers = number_layers(spec);
   if (!layers) return layers.error();
-  Layout layout{.tracks = tracks_of(spec), .layers = std::move(layers).value()};
+  Layout layout{.group_sides = group_sides_of(spec), .layers = std::move(layers).value()};
   const Status status = spec.max_bytes ? fill_bytes(layout, spec, *spec.max_bytes)
                                        : measure_all(layout, spec, spec.max_tokens.value_or(1));
   if (!status) return status.error();

@@ -11,7 +11,7 @@
 
 namespace rota::cache {
 
-// When pages of a text are sealed and when they leave, by its length before a step.
+// When pages of a sequence are sealed and when they leave, by its length before a step.
 struct PageRule {
   std::uint64_t page = 128, tail = 128, sinks = 0;
   std::optional<std::uint64_t> window = {};
@@ -35,14 +35,15 @@ struct PageRule {
   constexpr std::uint64_t pages(std::uint64_t tokens) const noexcept { return (tokens + page - 1) / page; }
 };
 
-inline constexpr std::size_t kTrackCounters = 2;  // of 64 bits
+inline constexpr std::size_t kGroupSideCounters = 2;  // of 64 bits
 
-// What the host keeps, at most: of a text, of one of its tracks, of a token of a step, and of a page that was used.
-inline constexpr std::uint64_t kTextHostBytes = 512, kTextTrackHostBytes = 320, kStepTokenHostBytes = 16;
+// What the host keeps, at most: of a sequence, of one of its group_sides, of a token of a step, and of a page that was
+// used.
+inline constexpr std::uint64_t kSequenceHostBytes = 512, kSequenceGroupSideHostBytes = 320, kStepTokenHostBytes = 16;
 inline constexpr std::uint64_t kPageHostBytes = 32;
 
 // One side of a group: its keys or its values.
-struct Track {
+struct GroupSide {
   std::size_t group = 0;
   KvSide side = KvSide::keys;
   std::uint64_t layers = 0, heads = 0, dim = 0;
@@ -61,12 +62,12 @@ struct Layer {
 };
 
 struct Layout {
-  std::vector<Track> tracks = {};  // two for each group: keys, values
-  std::vector<Layer> layers = {};  // by their number
+  std::vector<GroupSide> group_sides = {};  // two for each group: keys, values
+  std::vector<Layer> layers = {};           // by their number
   KvMemory memory = {};
 };
 
-constexpr std::size_t track_of(std::size_t group, KvSide side) noexcept {
+constexpr std::size_t group_side_of(std::size_t group, KvSide side) noexcept {
   return 2 * group + (side == KvSide::keys ? 0 : 1);
 }
 

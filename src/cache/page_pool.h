@@ -7,8 +7,8 @@
 
 namespace rota::cache {
 
-// Which pages of a pool are in use, and by how many texts. Its lists grow with the pages that were ever used, so that
-// a pool costs nothing before.
+// Which pages of a pool are in use, and by how many sequences. Its lists grow with the pages that were ever used, so
+// that a pool costs nothing before.
 class PagePool {
  public:
   static constexpr std::uint64_t kHostBytesPerPage = 2 * sizeof(std::uint32_t);  // once the page was used

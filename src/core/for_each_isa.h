@@ -1,5 +1,5 @@
-// Includes ROTA_LANES_FILE once per instruction set, in a namespace ROTA_ISA of its own. Only functions marked
-// ROTA_LANES or ROTA_LANES_INLINE use the instructions: what headers define stays safe on every CPU.
+// Includes ROTA_SIMD_FILE once per instruction set, in a namespace ROTA_ISA of its own. Only functions marked
+// ROTA_SIMD or ROTA_SIMD_INLINE use the instructions: what headers define stays safe on every CPU.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,58 +13,58 @@
 #include <arm_neon.h>
 #endif
 
-#define ROTA_LANES_INLINE [[gnu::always_inline]] ROTA_LANES inline
+#define ROTA_SIMD_INLINE [[gnu::always_inline]] ROTA_SIMD inline
 
 #define ROTA_ISA baseline
-#define ROTA_ISA_LANES 4
-#define ROTA_LANES
+#define ROTA_ISA_WIDTH 4
+#define ROTA_SIMD
 #if defined(__aarch64__)
 #define ROTA_ISA_FILE "core/isa/neon.h"
 #else
 #define ROTA_ISA_FILE "core/isa/baseline.h"
 #endif
-#include "core/lanes.h"
-#include ROTA_LANES_FILE
+#include "core/simd.h"
+#include ROTA_SIMD_FILE
 #undef ROTA_ISA_FILE
-#undef ROTA_LANES
-#undef ROTA_ISA_LANES
+#undef ROTA_SIMD
+#undef ROTA_ISA_WIDTH
 #undef ROTA_ISA
 
 #if defined(__x86_64__)
 
 #define ROTA_ISA avx2
-#define ROTA_ISA_LANES 8
-#define ROTA_LANES [[gnu::target("avx2,fma,f16c")]]
+#define ROTA_ISA_WIDTH 8
+#define ROTA_SIMD [[gnu::target("avx2,fma,f16c")]]
 #define ROTA_ISA_FILE "core/isa/avx2.h"
-#include "core/lanes.h"
-#include ROTA_LANES_FILE
+#include "core/simd.h"
+#include ROTA_SIMD_FILE
 #undef ROTA_ISA_FILE
-#undef ROTA_LANES
-#undef ROTA_ISA_LANES
+#undef ROTA_SIMD
+#undef ROTA_ISA_WIDTH
 #undef ROTA_ISA
 
 #define ROTA_ISA avx512
-#define ROTA_ISA_LANES 16
-#define ROTA_LANES [[gnu::target("avx2,fma,f16c,avx512f,avx512dq,avx512bw")]]
+#define ROTA_ISA_WIDTH 16
+#define ROTA_SIMD [[gnu::target("avx2,fma,f16c,avx512f,avx512dq,avx512bw")]]
 #define ROTA_ISA_FILE "core/isa/avx512.h"
-#include "core/lanes.h"
-#include ROTA_LANES_FILE
+#include "core/simd.h"
+#include ROTA_SIMD_FILE
 #undef ROTA_ISA_FILE
-#undef ROTA_LANES
-#undef ROTA_ISA_LANES
+#undef ROTA_SIMD
+#undef ROTA_ISA_WIDTH
 #undef ROTA_ISA
 
 #define ROTA_ISA avx512vnni
-#define ROTA_ISA_LANES 16
+#define ROTA_ISA_WIDTH 16
 #define ROTA_ISA_VNNI 1
-#define ROTA_LANES [[gnu::target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vnni")]]
+#define ROTA_SIMD [[gnu::target("avx2,fma,f16c,avx512f,avx512dq,avx512bw,avx512vnni")]]
 #define ROTA_ISA_FILE "core/isa/avx512.h"
-#include "core/lanes.h"
-#include ROTA_LANES_FILE
+#include "core/simd.h"
+#include ROTA_SIMD_FILE
 #undef ROTA_ISA_FILE
-#undef ROTA_LANES
+#undef ROTA_SIMD
 #undef ROTA_ISA_VNNI
-#undef ROTA_ISA_LANES
+#undef ROTA_ISA_WIDTH
 #undef ROTA_ISA
 
 // For each instruction set of kIsas, by its number: what `name` is there.
@@ -72,20 +72,20 @@
 #elif defined(__aarch64__)
 
 #define ROTA_ISA dotprod
-#define ROTA_ISA_LANES 4
+#define ROTA_ISA_WIDTH 4
 #define ROTA_ISA_DOTPROD 1
 #if defined(__clang__)
-#define ROTA_LANES [[gnu::target("dotprod")]]
+#define ROTA_SIMD [[gnu::target("dotprod")]]
 #else
-#define ROTA_LANES [[gnu::target("arch=armv8.2-a+dotprod")]]
+#define ROTA_SIMD [[gnu::target("arch=armv8.2-a+dotprod")]]
 #endif
 #define ROTA_ISA_FILE "core/isa/neon.h"
-#include "core/lanes.h"
-#include ROTA_LANES_FILE
+#include "core/simd.h"
+#include ROTA_SIMD_FILE
 #undef ROTA_ISA_FILE
-#undef ROTA_LANES
+#undef ROTA_SIMD
 #undef ROTA_ISA_DOTPROD
-#undef ROTA_ISA_LANES
+#undef ROTA_ISA_WIDTH
 #undef ROTA_ISA
 
 #define ROTA_BY_ISA(name) {baseline::name, dotprod::name}

@@ -44,7 +44,7 @@ constexpr void for_each_stretch(const TokenRun& run, std::uint64_t first_token, 
   const std::uint64_t capacity = run.capacity;
   for (std::uint64_t done = tokens_dropped(run.tokens, capacity); done < run.tokens;) {
     const std::uint64_t slot = slot_of(run.position + done, capacity);
-    const PageSlot at = locate(slot, page_slots, run.table);
+    const PageSlot at = locate(slot, page_slots, run.page_table);
     const std::uint64_t count = std::min({run.tokens - done, capacity - slot, page_slots - at.slot});
     visit(Stretch{first_token + done, at, count});
     done += count;

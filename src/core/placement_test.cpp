@@ -16,9 +16,11 @@ namespace {
 
 struct Case {
   std::uint64_t tokens, position, capacity, page_slots, first_token;
-  std::vector<std::uint32_t> table;
+  std::vector<std::uint32_t> page_table;
 
-  TokenRun run() const { return {.tokens = tokens, .position = position, .capacity = capacity, .table = table}; }
+  TokenRun run() const {
+    return {.tokens = tokens, .position = position, .capacity = capacity, .page_table = page_table};
+  }
 };
 
 Case any_case() {
@@ -29,9 +31,9 @@ Case any_case() {
   made.tokens = *rc::gen::inRange<std::uint64_t>(0, 100);
   made.position = *rc::gen::arbitrary<std::uint64_t>() % (std::numeric_limits<std::uint64_t>::max() - 200);
   made.first_token = *rc::gen::inRange<std::uint64_t>(0, 1000);
-  made.table.resize(pages);
-  std::iota(made.table.begin(), made.table.end(), *rc::gen::inRange<std::uint32_t>(0, 50));
-  std::ranges::reverse(made.table);
+  made.page_table.resize(pages);
+  std::iota(made.page_table.begin(), made.page_table.end(), *rc::gen::inRange<std::uint32_t>(0, 50));
+  std::ranges::reverse(made.page_table);
   return made;
 }
 
@@ -47,7 +49,7 @@ std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> stored_one_by_o
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> owner;
   for (std::uint64_t i = 0; i < made.tokens; ++i) {
     const std::uint64_t slot = (made.position + i) % made.capacity;
-    owner[{made.table[slot / made.page_slots], slot % made.page_slots}] = made.first_token + i;
+    owner[{made.page_table[slot / made.page_slots], slot % made.page_slots}] = made.first_token + i;
   }
   return owner;
 }
@@ -69,7 +71,7 @@ RC_GTEST_PROP(Placement, StaysInsideItsPages, ()) {
   const Case made = any_case();
   for (const Stretch& stretch : stretches_of(made)) {
     RC_ASSERT(stretch.at.slot + stretch.count <= made.page_slots);
-    RC_ASSERT(std::ranges::find(made.table, stretch.at.page) != made.table.end());
+    RC_ASSERT(std::ranges::find(made.page_table, stretch.at.page) != made.page_table.end());
   }
 }
 

@@ -9,9 +9,9 @@
 namespace rota::core {
 namespace {
 
-// What is left is divided into so many parts for each thread, and a thread takes one: large parts first, and at last
+// What is left is divided into so many slices for each thread, and a thread takes one: large slices first, and at last
 // small ones, so that all end together though the machine takes one away for a while.
-constexpr std::uint64_t kPartsPerThread = 2;
+constexpr std::uint64_t kSlicesPerThread = 2;
 
 }  // namespace
 
@@ -38,12 +38,12 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::take_parts(const Loop& loop, std::uint32_t thread) noexcept {
+void ThreadPool::take_slices(const Loop& loop, std::uint32_t thread) noexcept {
   std::uint64_t begin = next_item_.load(std::memory_order_relaxed);
   while (begin < loop.items) {
     const std::uint64_t left = loop.items - begin;
-    const std::uint64_t part = std::max({std::uint64_t{1}, loop.min_part, left / (threads() * kPartsPerThread)});
-    const std::uint64_t end = begin + std::min(part, left);
+    const std::uint64_t slice = std::max({std::uint64_t{1}, loop.min_slice, left / (threads() * kSlicesPerThread)});
+    const std::uint64_t end = begin + std::min(slice, left);
     if (!next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
     loop.call(loop.body, {begin, end, thread});
     begin = next_item_.load(std::memory_order_relaxed);
@@ -51,7 +51,7 @@ void ThreadPool::take_parts(const Loop& loop, std::uint32_t thread) noexcept {
 }
 
 void ThreadPool::run(const Loop& loop) noexcept {
-  if (workers_.empty() || loop.items <= loop.min_part) {
+  if (workers_.empty() || loop.items <= loop.min_slice) {
     if (loop.items > 0) loop.call(loop.body, {0, loop.items, 0});
     return;
   }
@@ -63,7 +63,7 @@ void ThreadPool::run(const Loop& loop) noexcept {
     ++loops_started_;
   }
   started_.notify_all();
-  take_parts(loop, 0);
+  take_slices(loop, 0);
   std::unique_lock lock(mutex_);
   finished_.wait(lock, [this] { return workers_busy_ == 0; });
 }
@@ -78,7 +78,7 @@ void ThreadPool::work(std::uint32_t thread) noexcept {
     loops_seen = loops_started_;
     const Loop loop = loop_;
     lock.unlock();
-    take_parts(loop, thread);
+    take_slices(loop, thread);
     lock.lock();
     if (--workers_busy_ == 0) finished_.notify_one();
   }

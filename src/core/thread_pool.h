@@ -13,7 +13,7 @@
 namespace rota::core {
 
 // Splits one loop at a time over a fixed number of threads, the caller's own among them. Idle
-// threads sleep. Which thread takes which part is not fixed, so parts must not depend on each other.
+// threads sleep. Which thread takes which slice is not fixed, so slices must not depend on each other.
 class ThreadPool {
  public:
   static Result<std::unique_ptr<ThreadPool>> create(std::uint32_t threads);
@@ -25,31 +25,31 @@ class ThreadPool {
   std::uint32_t threads() const noexcept { return static_cast<std::uint32_t>(workers_.size()) + 1; }
 
   // Items of a loop, [begin, end), and which of the threads calls for them, from 0, the caller's, on.
-  struct Part {
+  struct Slice {
     std::uint64_t begin, end;
     std::uint32_t thread;
   };
 
-  // Calls body(part) for parts that together are [0, items), of at least `min_part` items where
+  // Calls body(slice) for slices that together are [0, items), of at least `min_slice` items where
   // there are as many. Returns when all are done.
   template <class Body>
-  void for_each_part(std::uint64_t items, std::uint64_t min_part, const Body& body) noexcept {
-    run({items, min_part, &body,
-         [](const void* erased, const Part& part) { (*static_cast<const Body*>(erased))(part); }});
+  void for_each_slice(std::uint64_t items, std::uint64_t min_slice, const Body& body) noexcept {
+    run({items, min_slice, &body,
+         [](const void* erased, const Slice& slice) { (*static_cast<const Body*>(erased))(slice); }});
   }
 
  private:
   struct Loop {
     std::uint64_t items = 0;
-    std::uint64_t min_part = 1;
+    std::uint64_t min_slice = 1;
     const void* body = nullptr;
-    void (*call)(const void*, const Part&) = nullptr;
+    void (*call)(const void*, const Slice&) = nullptr;
   };
 
   ThreadPool() = default;
   void run(const Loop& loop) noexcept;
   void work(std::uint32_t thread) noexcept;
-  void take_parts(const Loop& loop, std::uint32_t thread) noexcept;
+  void take_slices(const Loop& loop, std::uint32_t thread) noexcept;
 
   std::mutex mutex_;
   std::condition_variable started_, finished_;

@@ -18,12 +18,12 @@ TEST(ThreadPool, CallsEveryItemExactlyOnce) {
     EXPECT_EQ(pool->threads(), threads);
     for (const std::uint64_t items : {0U, 1U, 2U, 3U, 27U, 28U, 29U, 1000U}) {
       std::vector<std::atomic<int>> calls(items);
-      for (const std::uint64_t min_part : {0U, 1U, 5U, 28U, 5000U}) {
+      for (const std::uint64_t min_slice : {0U, 1U, 5U, 28U, 5000U}) {
         for (auto& count : calls) count = 0;
-        pool->for_each_part(items, min_part, [&](const ThreadPool::Part& part) {
-          ASSERT_LT(part.begin, part.end);
-          ASSERT_TRUE(part.end - part.begin >= min_part || part.end == items);
-          for (std::uint64_t i = part.begin; i < part.end; ++i) ++calls[i];
+        pool->for_each_slice(items, min_slice, [&](const ThreadPool::Slice& slice) {
+          ASSERT_LT(slice.begin, slice.end);
+          ASSERT_TRUE(slice.end - slice.begin >= min_slice || slice.end == items);
+          for (std::uint64_t i = slice.begin; i < slice.end; ++i) ++calls[i];
         });
         for (const auto& count : calls) ASSERT_EQ(count, 1);
       }
@@ -35,8 +35,8 @@ TEST(ThreadPool, SurvivesManySmallLoops) {
   auto pool = ThreadPool::create(4).value();
   std::vector<std::uint64_t> sums(64);
   for (int round = 0; round < 2000; ++round) {
-    pool->for_each_part(sums.size(), 1, [&](const ThreadPool::Part& part) {
-      for (std::uint64_t i = part.begin; i < part.end; ++i) ++sums[i];
+    pool->for_each_slice(sums.size(), 1, [&](const ThreadPool::Slice& slice) {
+      for (std::uint64_t i = slice.begin; i < slice.end; ++i) ++sums[i];
     });
   }
   EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), std::uint64_t{0}), 2000U * 64);
@@ -44,10 +44,10 @@ TEST(ThreadPool, SurvivesManySmallLoops) {
 
 TEST(ThreadPool, SmallWorkStaysOnTheCallersThread) {
   auto pool = ThreadPool::create(4).value();
-  pool->for_each_part(100, 100, [caller = std::this_thread::get_id()](const ThreadPool::Part& part) {
+  pool->for_each_slice(100, 100, [caller = std::this_thread::get_id()](const ThreadPool::Slice& slice) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
-    EXPECT_EQ(part.thread, 0U);
-    EXPECT_EQ(part.end - part.begin, 100U);
+    EXPECT_EQ(slice.thread, 0U);
+    EXPECT_EQ(slice.end - slice.begin, 100U);
   });
 }
 
@@ -57,10 +57,10 @@ TEST(ThreadPool, TellsEachThreadItsOwnNumber) {
   auto pool = ThreadPool::create(kThreads).value();
   std::array<std::atomic<std::thread::id>, kThreads> owners{};
   for (int round = 0; round < 200; ++round) {
-    pool->for_each_part(64, 1, [&](const ThreadPool::Part& part) {
-      ASSERT_LT(part.thread, kThreads);
+    pool->for_each_slice(64, 1, [&](const ThreadPool::Slice& slice) {
+      ASSERT_LT(slice.thread, kThreads);
       std::thread::id owner{};
-      if (owners[part.thread].compare_exchange_strong(owner, std::this_thread::get_id())) return;
+      if (owners[slice.thread].compare_exchange_strong(owner, std::this_thread::get_id())) return;
       ASSERT_EQ(owner, std::this_thread::get_id());
     });
   }
@@ -69,7 +69,7 @@ TEST(ThreadPool, TellsEachThreadItsOwnNumber) {
 
 TEST(ThreadPool, SleepsWhenIdle) {
   auto pool = ThreadPool::create(4).value();
-  pool->for_each_part(100, 1, [](const ThreadPool::Part&) {});
+  pool->for_each_slice(100, 1, [](const ThreadPool::Slice&) {});
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const double busy_seconds = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;

@@ -39,12 +39,12 @@ struct alignas(64) WorkerScratch {
   std::byte bytes[kWorkerScratchBytes];
 };
 
-// What a CPU kernel gets to see of a command: its part of the rows, the bound bytes, and its thread's scratch.
+// What a CPU kernel gets to see of a command: its share of the items, the bound bytes, and its thread's scratch.
 struct CpuCall {
   std::span<const std::uint32_t> constants;
   const void* params;
   std::array<std::byte*, kMaxBindings> bound;
-  std::uint64_t first_row, last_row;  // [first, last)
+  std::uint64_t first_item, last_item;  // [first, last)
   WorkerScratch* scratch = nullptr;
 
   template <class Params>
@@ -88,18 +88,18 @@ struct Binding {
   Access access = Access::read;
 };
 
-// How much there is to do: `groups` workgroups on a GPU, or `rows` that CPU threads may share out.
+// How much there is to do: `groups` workgroups on a GPU, or `items` that CPU threads may share out.
 // A kernel's result must not depend on either.
-struct Work {
+struct Dispatch {
   std::uint32_t groups = 0;
-  std::uint64_t rows = 0;
-  std::uint64_t row_bytes = 0;  // about what a row moves: too little work is not worth a second thread
+  std::uint64_t items = 0;
+  std::uint64_t item_bytes = 0;  // about what an item moves: too little work is not worth a second thread
 };
 
 struct Command {
   const Kernel* kernel = nullptr;
   Constants constants{};
-  Work work;
+  Dispatch dispatch;
   bool barrier_before = false;
   std::uint32_t params_bytes = 0;
   alignas(8) std::array<std::byte, kMaxParamsBytes> params{};
@@ -107,13 +107,13 @@ struct Command {
 
   std::span<const Binding> bound() const noexcept { return {bindings.data(), kernel->bindings.size()}; }
 
-  // All rows, of memory that the host sees, without scratch. Valid as long as the command is.
+  // All items, of memory that the host sees, without scratch. Valid as long as the command is.
   CpuCall cpu_call() const noexcept {
     CpuCall call{.constants = {constants.values.data(), constants.count},
                  .params = params.data(),
                  .bound = {},
-                 .first_row = 0,
-                 .last_row = work.rows};
+                 .first_item = 0,
+                 .last_item = dispatch.items};
     std::size_t index = 0;
     for (const Binding& binding : bound()) call.bound[index++] = binding.memory->host() + binding.bytes.begin;
     return call;

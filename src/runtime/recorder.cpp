@@ -41,7 +41,7 @@ void Recorder::append(const Launch& launch, std::span<const std::byte> params,
   Command& command = commands_.add();  // whatever throws from here on spoils the encoder
   command.kernel = &launch.kernel;
   command.constants = launch.constants;
-  command.work = launch.work;
+  command.dispatch = launch.dispatch;
   command.params_bytes = static_cast<std::uint32_t>(params.size());
   std::ranges::copy(params, command.params.begin());
   std::ranges::copy(bindings, command.bindings.begin());

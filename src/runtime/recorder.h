@@ -23,7 +23,7 @@ namespace rota::runtime {
 struct Launch {
   const Kernel& kernel;
   Constants constants;
-  Work work;
+  Dispatch dispatch;
 };
 
 // Is told once what becomes of an encoder's commands.

@@ -65,7 +65,7 @@ KvSideView side_of(Device& device, const Case& what, KvSide side, std::mt19937& 
   const Turbo* const turbo = std::get_if<Turbo>(&what.codec);
   const DType* const dtype = std::get_if<DType>(&what.codec);
   const auto pages = std::make_shared<KvPages>();
-  for (std::uint32_t page = 0; page < kPages; ++page) pages->places.push_back(page);
+  for (std::uint32_t page = 0; page < kPages; ++page) pages->page_table.push_back(page);
   pages->sealed_pages = turbo == nullptr ? 0 : kPages;
   const SlotShape shape{.pages = kPages, .page_slots = kPageTokens, .heads = 1, .dim = what.dim};
   KvSideView view{.dense = SlotView::head_major(filled(device, kKeys * what.dim * 4, random),

@@ -88,7 +88,7 @@ auto attending(const AttendCase& what) {
       const DType* const dtype = std::get_if<DType>(&what.codec);
       const auto pages = std::make_shared<KvPages>();
       pages->sealed_pages = turbo == nullptr ? 0 : 1;
-      pages->places = {0};
+      pages->page_table = {0};
       KvSideView view{.dense = SlotView::head_major(room(device), dtype == nullptr ? DType::f16 : *dtype,
                                                     {.page_slots = kTokens, .heads = kHeads, .dim = dim}),
                       .sequences = {pages}};

@@ -19,7 +19,7 @@
 #include "harness/on_device.h"
 #include "ops/attend/attend_reference.h"
 
-// What the tests of `attend` share: texts laid out by hand among NaN, calls, and what a result may differ by.
+// What the tests of `attend` share: sequences laid out by hand among NaN, calls, and what a result may differ by.
 
 namespace rota::test {
 
@@ -39,7 +39,7 @@ inline Draw gaussian(double deviation = 1) {
 struct Case {
   KvCodec k = DType::f16, v = DType::f16;
   std::uint32_t head_dim = 64, value_dim = 64, kv_heads = 1, group = 8;
-  std::vector<std::uint64_t> lengths = {200}, rows = {1};
+  std::vector<std::uint64_t> lengths = {200}, query_tokens = {1};
   std::optional<std::uint64_t> window = {};
   DType dense = DType::f16;  // of tail and sinks
   std::uint32_t page = 64;
@@ -47,10 +47,10 @@ struct Case {
   Draw k_draw = gaussian(), v_draw = gaussian();
 
   std::uint64_t heads() const { return std::uint64_t{kv_heads} * group; }
-  std::uint64_t tokens() const { return std::accumulate(rows.begin(), rows.end(), std::uint64_t{0}); }
+  std::uint64_t tokens() const { return std::accumulate(query_tokens.begin(), query_tokens.end(), std::uint64_t{0}); }
 };
 
-// A text's keys or values before they are stored: [position][head][dim].
+// A sequence's keys or values before they are stored: [position][head][dim].
 struct Numbers {
   std::uint64_t heads = 0, dim = 0;
   std::vector<float> values = {};
@@ -69,7 +69,7 @@ struct Stored {
 // What is asked beside keys and values.
 struct Asked {
   View q;
-  std::vector<std::uint64_t> rows = {};
+  std::vector<std::uint64_t> query_tokens = {};
   std::optional<double> scale = {};  // else 1 / sqrt(dim)
   DType out = DType::f32;
   Mask mask = Mask::causal;
@@ -146,10 +146,10 @@ class AttendOnDevice : public OnSharedDevice {
 
   View per_head(const std::vector<float>& values) { return view_of({values.size(), 1, values}); }
 
-  // ---- texts
+  // ---- sequences
 
-  // Draws texts and lays them out.
-  Stored store_texts(const Case& of) {
+  // Draws sequences and lays them out.
+  Stored store_sequences(const Case& of) {
     Stored stored;
     for (const std::uint64_t length : of.lengths) {
       stored.k.push_back(draw(length, of.kv_heads, of.head_dim, of.k_draw));
@@ -159,11 +159,11 @@ class AttendOnDevice : public OnSharedDevice {
     return stored;
   }
 
-  // Texts as a cache has them, in pages in any order. All that is not a token, the dense place of a sealed one, and
+  // Sequences as a cache has them, in pages in any order. All that is not a token, the dense place of a sealed one, and
   // what has left the window is NaN.
   KvView lay_out(const Case& of, const std::vector<Numbers>& k, const std::vector<Numbers>& v) {
     KvView kv{.k = lay_side(of, KvSide::keys, k), .v = lay_side(of, KvSide::values, v), .window = of.window};
-    for (const Numbers& text : k) kv.lengths.push_back(text.length());
+    for (const Numbers& sequence : k) kv.lengths.push_back(sequence.length());
     return kv;
   }
 
@@ -172,7 +172,7 @@ class AttendOnDevice : public OnSharedDevice {
     DType dtype = DType::f16;
     std::uint64_t page_slots = 64;
     enum class Order : std::uint8_t { head_major, token_major, transposed, padded } order = Order::head_major;
-    std::vector<std::uint64_t> capacities = {};  // of each text's ring; else as long as the text
+    std::vector<std::uint64_t> capacities = {};  // of each sequence's ring; else as long as the sequence
     bool shuffled = true;
   };
 
@@ -212,18 +212,18 @@ class AttendOnDevice : public OnSharedDevice {
     if (slots.shuffled) std::ranges::shuffle(places, random);
     for (std::size_t i = 0; i < k.size(); ++i) {
       for (std::uint32_t& place : tables[i]) place = places[place];
-      runs[i].table = tables[i];
+      runs[i].page_table = tables[i];
     }
-    const auto lay = [&](const std::vector<Numbers>& texts) {
-      SlotView view = slot_view(slots, pages, texts[0].heads, texts[0].dim);
+    const auto lay = [&](const std::vector<Numbers>& sequences) {
+      SlotView view = slot_view(slots, pages, sequences[0].heads, sequences[0].dim);
       std::vector<std::byte> bytes((view.offset + pages * view.page_stride + 64) * info(slots.dtype).bytes,
                                    Guarded::kPoison);
-      for (std::size_t i = 0; i < texts.size(); ++i) {
-        const std::uint64_t length = texts[i].length();
+      for (std::size_t i = 0; i < sequences.size(); ++i) {
+        const std::uint64_t length = sequences[i].length();
         const std::uint64_t capacity = runs[i].capacity;
         for (std::uint64_t p = length > capacity ? length - capacity : 0; p < length; ++p) {
           const std::uint64_t slot = p % capacity;
-          fill_slot(bytes, view, tables[i][slot / slots.page_slots], slot % slots.page_slots, texts[i], p);
+          fill_slot(bytes, view, tables[i][slot / slots.page_slots], slot % slots.page_slots, sequences[i], p);
         }
       }
       view.buffer = upload(bytes);
@@ -241,7 +241,7 @@ class AttendOnDevice : public OnSharedDevice {
         .kv = kv,
         .out = MutView::token_major({}, asked.out, {asked.q.shape.tokens, asked.q.shape.heads, kv.v.dense.shape.dim}),
         .scale = asked.scale.value_or(1 / std::sqrt(static_cast<double>(asked.q.shape.dim))),
-        .rows = asked.rows,
+        .query_tokens = asked.query_tokens,
         .mask = asked.mask,
         .soft_cap = asked.soft_cap,
         .sink_logits = asked.sink_logits,
@@ -271,10 +271,10 @@ class AttendOnDevice : public OnSharedDevice {
   Answer merge_answers(const Answer& a, const Answer& b) {
     const auto part = [&](const Answer& answer) {
       const Shape row{answer.shape.tokens, answer.shape.heads, 1};
-      return AttentionPart{View::token_major(upload(answer.out), answer.dtype, answer.shape),
-                           View::token_major(upload(answer.log_sum_exp), DType::f32, row)};
+      return AttentionState{View::token_major(upload(answer.out), answer.dtype, answer.shape),
+                            View::token_major(upload(answer.log_sum_exp), DType::f32, row)};
     };
-    const AttentionPart first = part(a);
+    const AttentionState first = part(a);
     MutView out = MutView::token_major(upload(a.out), a.dtype, a.shape);
     MutView sums = MutView::token_major(upload(a.log_sum_exp), DType::f32, first.log_sum_exp.shape);
     EXPECT_OK(run_on(device, [&](Encoder& encoder) {
@@ -343,29 +343,29 @@ class AttendOnDevice : public OnSharedDevice {
 
   Answer expect_defined(const Case& what) {
     SCOPED_TRACE(describe(what));
-    const Stored stored = store_texts(what);
-    return expect_defined(stored.kv, {.q = queries(what), .rows = what.rows});
+    const Stored stored = store_sequences(what);
+    return expect_defined(stored.kv, {.q = queries(what), .query_tokens = what.query_tokens});
   }
 
-  // A view of some of the texts, as long as they are or as said.
-  static KvView some_of(const KvView& all, std::span<const std::size_t> texts) {
+  // A view of some of the sequences, as long as they are or as said.
+  static KvView some_of(const KvView& all, std::span<const std::size_t> sequences) {
     KvView kv = all;
     kv.lengths.clear();
     kv.k.sequences.clear();
     kv.v.sequences.clear();
-    for (const std::size_t text : texts) {
-      kv.lengths.push_back(all.lengths[text]);
-      kv.k.sequences.push_back(all.k.sequences[text]);
-      kv.v.sequences.push_back(all.v.sequences[text]);
+    for (const std::size_t sequence : sequences) {
+      kv.lengths.push_back(all.lengths[sequence]);
+      kv.k.sequences.push_back(all.k.sequences[sequence]);
+      kv.v.sequences.push_back(all.v.sequences[sequence]);
     }
     return kv;
   }
-  static KvView one_of(const KvView& all, std::size_t text) { return some_of(all, {&text, 1}); }
+  static KvView one_of(const KvView& all, std::size_t sequence) { return some_of(all, {&sequence, 1}); }
 
-  // Texts of one row or more, the rows' queries cut out of a larger q.
+  // Sequences of one row or more, the rows' queries cut out of a larger q.
   static Asked part_of(Asked asked, std::uint64_t first, std::vector<std::uint64_t> rows) {
     asked.q = asked.q.slice(first, std::accumulate(rows.begin(), rows.end(), std::uint64_t{0}));
-    asked.rows = std::move(rows);
+    asked.query_tokens = std::move(rows);
     return asked;
   }
 
@@ -375,9 +375,9 @@ class AttendOnDevice : public OnSharedDevice {
                             : fmt::format("turbo{}", std::uint32_t{std::get<Turbo>(codec).bits});
   }
   static std::string describe(const Case& what) {
-    return fmt::format("{} of {} and {} of {}, group {}, {} texts, the first of {} with {} rows", describe(what.k),
+    return fmt::format("{} of {} and {} of {}, group {}, {} sequences, the first of {} with {} rows", describe(what.k),
                        what.head_dim, describe(what.v), what.value_dim, what.group, what.lengths.size(),
-                       what.lengths[0], what.rows[0]);
+                       what.lengths[0], what.query_tokens[0]);
   }
 
   bool on_cpu() const { return device.info().kind == DeviceKind::cpu; }
@@ -428,24 +428,24 @@ class AttendOnDevice : public OnSharedDevice {
     return ops::reference::contents_of(to);
   }
 
-  KvSideView lay_side(const Case& of, KvSide side, const std::vector<Numbers>& texts) {
+  KvSideView lay_side(const Case& of, KvSide side, const std::vector<Numbers>& sequences) {
     const KvCodec& codec = side == KvSide::keys ? of.k : of.v;
     const auto* const turbo = std::get_if<Turbo>(&codec);
     const DType dtype = turbo != nullptr ? of.dense : std::get<DType>(codec);
-    const std::uint64_t heads = texts[0].heads;
-    const std::uint64_t dim = texts[0].dim;
-    struct Text {
+    const std::uint64_t heads = sequences[0].heads;
+    const std::uint64_t dim = sequences[0].dim;
+    struct SequenceState {
       std::uint64_t first, sealed, last;  // pages
     };
-    std::vector<Text> plans;
+    std::vector<SequenceState> plans;
     std::uint64_t dense_pages = 0;
     std::uint64_t sealed_pages = 0;
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const std::uint64_t length = texts[i].length();
-      const std::uint64_t seen = of.window.value_or(length) + of.rows[i];
-      Text plan{.first = length >= seen ? (length + 1 - seen) / of.page : 0,
-                .sealed = turbo != nullptr && length > of.tail ? (length - of.tail) / of.page : 0,
-                .last = (length + of.page - 1) / of.page};
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const std::uint64_t length = sequences[i].length();
+      const std::uint64_t seen = of.window.value_or(length) + of.query_tokens[i];
+      SequenceState plan{.first = length >= seen ? (length + 1 - seen) / of.page : 0,
+                         .sealed = turbo != nullptr && length > of.tail ? (length - of.tail) / of.page : 0,
+                         .last = (length + of.page - 1) / of.page};
       if (!of.window) plan.first = 0;
       dense_pages += plan.last - std::max(plan.first, plan.sealed);
       sealed_pages += std::max(plan.first, plan.sealed) - plan.first;
@@ -453,41 +453,41 @@ class AttendOnDevice : public OnSharedDevice {
     }
     Pool dense_pool(dense_pages, random);
     Pool sealed_pool(sealed_pages, random);
-    Pool sink_pool(texts.size(), random);
+    Pool sink_pool(sequences.size(), random);
 
     SlotView dense = SlotView::head_major({}, dtype, {dense_pages + 2, of.page, heads, dim});
     dense.offset = 64;
     std::vector<std::byte> dense_bytes((dense.offset + (dense_pages + 2) * dense.page_stride + 64) * info(dtype).bytes,
                                        Guarded::kPoison);
     SlotView sinks =
-        SlotView::head_major({}, dtype, {texts.size() + 2, std::max<std::uint64_t>(of.sinks, 1), heads, dim});
-    std::vector<std::byte> sink_bytes((texts.size() + 2) * sinks.page_stride * info(dtype).bytes, Guarded::kPoison);
+        SlotView::head_major({}, dtype, {sequences.size() + 2, std::max<std::uint64_t>(of.sinks, 1), heads, dim});
+    std::vector<std::byte> sink_bytes((sequences.size() + 2) * sinks.page_stride * info(dtype).bytes, Guarded::kPoison);
     std::vector<float> to_seal;
     std::vector<SealPage> seals;
     std::vector<std::uint32_t> sealed_places;
     KvSideView view{.dense = dense};
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      const Text& plan = plans[i];
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const SequenceState& plan = plans[i];
       auto pages = std::make_shared<KvPages>();
       pages->first_page = plan.first;
       pages->sealed_pages = plan.sealed;
       for (std::uint64_t page = plan.first; page < plan.last; ++page) {
         if (page < plan.sealed) {
-          const float* const from = texts[i].vector(page * of.page, 0);
+          const float* const from = sequences[i].vector(page * of.page, 0);
           to_seal.insert(to_seal.end(), from, from + of.page * heads * dim);
           seals.push_back({.from = seals.size(), .to = seals.size(), .sinks = page == 0 ? of.sinks : 0});
           sealed_places.push_back(sealed_pool.take());
-          pages->places.push_back(sealed_places.back());
+          pages->page_table.push_back(sealed_places.back());
           continue;
         }
-        pages->places.push_back(dense_pool.take());
-        for (std::uint64_t p = page * of.page; p < std::min((page + 1) * of.page, texts[i].length()); ++p) {
-          fill_slot(dense_bytes, dense, pages->places.back(), p % of.page, texts[i], p);
+        pages->page_table.push_back(dense_pool.take());
+        for (std::uint64_t p = page * of.page; p < std::min((page + 1) * of.page, sequences[i].length()); ++p) {
+          fill_slot(dense_bytes, dense, pages->page_table.back(), p % of.page, sequences[i], p);
         }
       }
       if (plan.sealed > 0 && plan.first == 0 && of.sinks > 0) {
         pages->sinks = sink_pool.take();
-        for (std::uint64_t p = 0; p < of.sinks; ++p) fill_slot(sink_bytes, sinks, *pages->sinks, p, texts[i], p);
+        for (std::uint64_t p = 0; p < of.sinks; ++p) fill_slot(sink_bytes, sinks, *pages->sinks, p, sequences[i], p);
       }
       view.sequences.push_back(std::move(pages));
     }

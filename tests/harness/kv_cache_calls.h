@@ -50,14 +50,14 @@ class KvCacheCalls : public ::testing::Test {
     return fence ? fence->wait() : Status(fence.error());
   }
 
-  Sequence text_of(KvCache& cache, std::uint64_t tokens) {
-    const Sequence text = cache.open_sequence().value();
+  Sequence sequence_of(KvCache& cache, std::uint64_t tokens) {
+    const Sequence sequence = cache.open_sequence().value();
     while (tokens > 0) {
       const std::uint64_t part = std::min(tokens, cache.spec().max_step_tokens);
-      extend(cache, {{text, part}}).value();
+      extend(cache, {{sequence, part}}).value();
       tokens -= part;
     }
-    return text;
+    return sequence;
   }
 
   Device device = Device::open({.device = "cpu", .threads = 1}).value();

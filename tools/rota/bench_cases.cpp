@@ -143,7 +143,7 @@ class SideMaker {
       const auto list = std::make_shared<KvPages>();
       list->sealed_pages = sealed_pages_;
       const auto add = [&](const std::vector<std::uint32_t>& from, std::uint64_t count) {
-        for (std::uint64_t page = 0; page < count; ++page) list->places.push_back(from[sequence * count + page]);
+        for (std::uint64_t page = 0; page < count; ++page) list->page_table.push_back(from[sequence * count + page]);
       };
       add(sealed_order, sealed_pages_);
       add(dense_order, dense_pages_);
@@ -206,7 +206,7 @@ BenchWork attend_work(BenchDevice& bench, const BenchShape& shape) {
   const std::vector<std::uint64_t> rows(shape.sequences, shape.rows);
   const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   BenchWork work = rotating(device, copies, [=](Encoder& encoder, std::uint64_t copy) {
-    attend(encoder, {.q = q, .kv = (*views)[copy], .out = outs[copy], .scale = scale, .rows = rows});
+    attend(encoder, {.q = q, .kv = (*views)[copy], .out = outs[copy], .scale = scale, .query_tokens = rows});
   });
   work.bytes = keys.read_bytes() + values.read_bytes();
   return work;

@@ -62,7 +62,7 @@ class Calls {
       auto pages = std::make_shared<KvPages>();
       const auto* const turbo = std::get_if<Turbo>(&codec);
       KvSideView view{.dense = slots(from_, turbo == nullptr ? std::get<DType>(codec) : DType::f16, dim)};
-      pages->places = {0};
+      pages->page_table = {0};
       if (turbo != nullptr) {
         view.sealed = sealed(*turbo, which, dim);
         pages->sealed_pages = 1;
@@ -78,7 +78,7 @@ class Calls {
   }
 
   Status merge(DType dtype, std::uint64_t dim) {
-    const AttentionPart part{.out = tensor(from_, dtype, dim, 1), .log_sum_exp = tensor(query_, DType::f32, 1, 1)};
+    const AttentionState part{.out = tensor(from_, dtype, dim, 1), .log_sum_exp = tensor(query_, DType::f32, 1, 1)};
     return recorded(
         [&](Encoder& e) { rota::merge(e, {.first = part, .second = part, .out = tensor(to_, dtype, dim, 1)}); });
   }

@@ -11,7 +11,7 @@ namespace rota::cpu {
 namespace {
 
 // Waking a thread costs about as much as copying this.
-constexpr std::uint64_t kMinPartBytes = 64U << 10;
+constexpr std::uint64_t kMinSliceBytes = 64U << 10;
 
 }  // namespace
 
@@ -58,13 +58,13 @@ void Queue::wait(std::uint64_t ticket) {
 
 void Queue::run(const runtime::Command& command) noexcept {
   const runtime::CpuCall call = command.cpu_call();
-  const std::uint64_t rows_per_part = kMinPartBytes / std::max<std::uint64_t>(command.work.row_bytes, 1);
-  pool_->for_each_part(command.work.rows, rows_per_part, [&](const core::ThreadPool::Part& rows) {
-    runtime::CpuCall part = call;
-    part.first_row = rows.begin;
-    part.last_row = rows.end;
-    part.scratch = &scratch_[rows.thread];
-    command.kernel->cpu(part);
+  const std::uint64_t items_per_slice = kMinSliceBytes / std::max<std::uint64_t>(command.dispatch.item_bytes, 1);
+  pool_->for_each_slice(command.dispatch.items, items_per_slice, [&](const core::ThreadPool::Slice& slice) {
+    runtime::CpuCall share = call;
+    share.first_item = slice.begin;
+    share.last_item = slice.end;
+    share.scratch = &scratch_[slice.thread];
+    command.kernel->cpu(share);
   });
 }
 

@@ -131,7 +131,7 @@ Status Submission::record_command(const runtime::Command& command, const runtime
                                        nullptr);
   context_->vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, command.params_bytes,
                                   command.params.data());
-  context_->vk.vkCmdDispatch(commands_, command.work.groups, 1, 1);
+  context_->vk.vkCmdDispatch(commands_, command.dispatch.groups, 1, 1);
   return {};
 }
 

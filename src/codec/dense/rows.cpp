@@ -14,7 +14,7 @@ static_assert(ops::kF32 == static_cast<std::uint32_t>(DType::f32) &&
 
 }  // namespace rota::codec
 
-#define ROTA_LANES_FILE "codec/dense/rows_lanes.h"
+#define ROTA_SIMD_FILE "codec/dense/rows_simd.h"
 #include "core/for_each_isa.h"
 
 namespace rota::codec {

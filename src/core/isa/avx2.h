@@ -2,34 +2,34 @@
 
 namespace rota::core::ROTA_ISA {
 
-ROTA_LANES_INLINE F32s f32s_from_f16(U16s half) noexcept {
+ROTA_SIMD_INLINE F32s f32s_from_f16(U16s half) noexcept {
   return same_bits<F32s>(_mm256_cvtph_ps(same_bits<__m128i>(half)));
 }
 
-ROTA_LANES_INLINE U16s f16_from_f32s(F32s wide) noexcept {
+ROTA_SIMD_INLINE U16s f16_from_f32s(F32s wide) noexcept {
   return same_bits<U16s>(_mm256_cvtps_ph(same_bits<__m256>(wide), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-ROTA_LANES_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept {
+ROTA_SIMD_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept {
   return same_bits<F32s>(_mm256_fmadd_ps(same_bits<__m256>(a), same_bits<__m256>(b), same_bits<__m256>(sum)));
 }
 
-ROTA_LANES_INLINE Bytes low_bytes(U32s numbers) noexcept {
+ROTA_SIMD_INLINE Bytes low_bytes(U32s numbers) noexcept {
   const auto bytes = same_bits<__m256i>(numbers & 255U);
   const __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
   return same_bits<Bytes>(_mm_cvtsi128_si64(_mm_packus_epi16(pairs, pairs)));
 }
 
 using Table16 = __m256i;
-ROTA_LANES_INLINE Table16 load_table(const std::uint8_t* table) noexcept {
+ROTA_SIMD_INLINE Table16 load_table(const std::uint8_t* table) noexcept {
   return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table)));
 }
-ROTA_LANES_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
+ROTA_SIMD_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   return same_bits<U8s>(_mm256_shuffle_epi8(table, same_bits<__m256i>(codes)));
 }
 
 // Not pmaddubsw, whose sums of two products saturate.
-ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
+ROTA_SIMD_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   return same_bits<I32s>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
 }
 

@@ -2,21 +2,21 @@
 
 namespace rota::core::ROTA_ISA {
 
-ROTA_LANES_INLINE F32s f32s_from_f16(U16s half) noexcept {
+ROTA_SIMD_INLINE F32s f32s_from_f16(U16s half) noexcept {
   F32s wide = {};
   for (std::uint64_t i = 0; i < kLanes; ++i) wide[i] = f32_from_f16(half[i]);
   return wide;
 }
 
-ROTA_LANES_INLINE U16s f16_from_f32s(F32s wide) noexcept {
+ROTA_SIMD_INLINE U16s f16_from_f32s(F32s wide) noexcept {
   U16s half = {};
   for (std::uint64_t i = 0; i < kLanes; ++i) half[i] = f16_from_f32(wide[i]);
   return half;
 }
 
-ROTA_LANES_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept { return sum + a * b; }
+ROTA_SIMD_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept { return sum + a * b; }
 
-ROTA_LANES_INLINE Bytes low_bytes(U32s numbers) noexcept {
+ROTA_SIMD_INLINE Bytes low_bytes(U32s numbers) noexcept {
   Bytes bytes = {};
   for (std::uint64_t i = 0; i < kLanes; ++i) bytes[i] = static_cast<std::uint8_t>(numbers[i]);
   return bytes;
@@ -24,14 +24,14 @@ ROTA_LANES_INLINE Bytes low_bytes(U32s numbers) noexcept {
 
 // One of 16 bytes for each code.
 using Table16 = U8s;
-ROTA_LANES_INLINE Table16 load_table(const std::uint8_t* table) noexcept { return load_bits<Table16>(table); }
-ROTA_LANES_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
+ROTA_SIMD_INLINE Table16 load_table(const std::uint8_t* table) noexcept { return load_bits<Table16>(table); }
+ROTA_SIMD_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   U8s found = {};
   for (std::uint64_t i = 0; i < sizeof(codes); ++i) found[i] = table[codes[i]];
   return found;
 }
 
-ROTA_LANES_INLINE I32s pair_products(I16s a, I16s b) noexcept {
+ROTA_SIMD_INLINE I32s pair_products(I16s a, I16s b) noexcept {
 #if defined(__SSE2__)
   return same_bits<I32s>(_mm_madd_epi16(same_bits<__m128i>(a), same_bits<__m128i>(b)));
 #else

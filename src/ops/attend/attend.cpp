@@ -139,7 +139,7 @@ class AttendRecording {
     recorder_.dispatch({kQuery,
                         {static_cast<std::uint32_t>(call_.q.dtype), dtype_or_none(call_.alibi_slopes),
                          dtype_or_none(call_.sink_logits)},
-                        {.groups = groups_of(rows), .rows = rows, .row_bytes = std::uint64_t{8} * k_dim_}},
+                        {.groups = groups_of(rows), .items = rows, .item_bytes = std::uint64_t{8} * k_dim_}},
                        params,
                        {runtime::bind(call_.q.buffer, plan_.q), k_table_, bind(call_.alibi_slopes, plan_.alibi_slopes),
                         bind(call_.sink_logits, plan_.sink_logits), queries_});
@@ -168,8 +168,8 @@ class AttendRecording {
                         {k.format, v.format, k_dim_, v_dim_, std::bit_ceil(plan_.vectors), k.has_mean ? 1U : 0U,
                          k.in_units ? 1U : 0U, v.in_units ? 1U : 0U},
                         {.groups = groups_of(rows),
-                         .rows = rows,
-                         .row_bytes = std::uint64_t{kStepKeys} * (std::uint64_t{k_dim_} + v_dim_)}},
+                         .items = rows,
+                         .item_bytes = std::uint64_t{kStepKeys} * (std::uint64_t{k_dim_} + v_dim_)}},
                        params, {k.binding, v.binding, words_, queries_, k_table_, v_table_, partials_});
   }
 
@@ -189,7 +189,7 @@ class AttendRecording {
     recorder_.dispatch({kMerge,
                         {static_cast<std::uint32_t>(call_.out.dtype), dtype_or_none(call_.log_sum_exp),
                          call_.sink_logits ? 1U : 0U, runtime::in_whole_words(call_.out.dtype, params.to) ? 1U : 0U},
-                        {.groups = groups_of(rows), .rows = rows, .row_bytes = std::uint64_t{64} * v_dim_}},
+                        {.groups = groups_of(rows), .items = rows, .item_bytes = std::uint64_t{64} * v_dim_}},
                        params,
                        {words_, partials_, queries_, v_table_, runtime::bind(call_.out.buffer, plan_.out),
                         with_sums ? runtime::bind(call_.log_sum_exp->buffer, *plan_.log_sum_exp)

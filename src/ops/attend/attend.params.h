@@ -20,22 +20,23 @@ constexpr uint kStepKeys = 256u;
 
 ROTA_SHARED uint padded_row(uint dim) { return (dim + kRowStep - 1u) / kRowStep * kRowStep; }
 
-// The plan: words of one upload. A header, texts, tables of places, chunks, entries, and which entries a launch has.
+// The plan: words of one upload. A header, sequences, tables of places, chunks, entries, and which entries a launch
+// has.
 constexpr uint kPlanChunks = 0u;  // words of the plan that have the first chunk and the first entry
 constexpr uint kPlanEntries = 1u;
-constexpr uint kPlanTexts = 2u;  // the first text itself
+constexpr uint kPlanSequences = 2u;  // the first sequence itself
 
-constexpr uint kTextLength = 0u;
-constexpr uint kTextRows = 1u;
-constexpr uint kTextToken = 2u;  // the first query token
-constexpr uint kTextFirst = 3u;  // the first key that is there
-constexpr uint kTextTable = 4u;  // word of the plan with the place of page 0, or where it would be; keys, values
-constexpr uint kTextRing = 6u;   // slots, or 0; keys, values
-constexpr uint kTextSinks = 8u;  // the page of sinks; keys, values
-constexpr uint kTextWords = 10u;
+constexpr uint kSequenceLength = 0u;
+constexpr uint kSequenceQueryTokens = 1u;
+constexpr uint kSequenceToken = 2u;  // the first query token
+constexpr uint kSequenceFirst = 3u;  // the first key that is there
+constexpr uint kSequenceTable = 4u;  // word of the plan with the place of page 0, or where it would be; keys, values
+constexpr uint kSequenceRing = 6u;   // slots, or 0; keys, values
+constexpr uint kSequenceSinks = 8u;  // the page of sinks; keys, values
+constexpr uint kSequenceWords = 10u;
 
-// Queries of one text that are served together. Vectors are [row][head of the group].
-constexpr uint kChunkText = 0u;
+// Queries of one sequence that are served together. Vectors are [row][head of the group].
+constexpr uint kChunkSequence = 0u;
 constexpr uint kChunkVector = 1u;
 constexpr uint kChunkVectors = 2u;
 constexpr uint kChunkEntry = 3u;

@@ -29,7 +29,7 @@ Numbers recorded(const std::string& what, std::uint64_t group) {
 
 class AttendRecorded : public AttendOnDevice {
  protected:
-  // The text as it was at each of the rows, but for what is sealed.
+  // The sequence as it was at each of the rows, but for what is sealed.
   KvView stored_as(const KvCodec& codec) {
     const Case what{
         .k = codec, .v = codec, .kv_heads = kHeads.size(), .group = kGroup, .lengths = {kTokens}, .page = 128};

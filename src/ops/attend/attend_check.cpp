@@ -62,7 +62,7 @@ Result<AttendSide> check_side(const StoredSide& side, const runtime::Target& tar
 Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t length) {
   const core::Refusal refusal{kAttend, {side.sequences, index}};
   const auto bad = [&](std::string_view what) {
-    return core::refuse(refusal, what, "the pages of a text of {} tokens", length);
+    return core::refuse(refusal, what, "the pages of a sequence of {} tokens", length);
   };
   if (!side.view.sequences[index]) return bad("null");
   const KvPages& pages = *side.view.sequences[index];
@@ -76,7 +76,7 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
     }
   }
   const std::uint64_t last = pages_wanted(side, pages, length);
-  if (pages.first_page > last || pages.places.size() < last - pages.first_page) return bad("a list of fewer pages");
+  if (pages.first_page > last || pages.page_table.size() < last - pages.first_page) return bad("a list of fewer pages");
   if (pages.sealed_pages > last || (pages.sealed_pages > pages.first_page && !side.view.sealed)) {
     return bad("sealed pages that are not there");
   }
@@ -84,20 +84,20 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
   for (std::uint64_t page = pages.first_page; page < last; ++page) {
     const bool sealed = page < pages.sealed_pages;
     const std::uint64_t most = sealed && side.view.sealed ? side.view.sealed->shape.pages : side.view.dense.shape.pages;
-    if (pages.places[page - pages.first_page] >= most) return bad("a place beyond the pool's pages");
+    if (pages.page_table[page - pages.first_page] >= most) return bad("a place beyond the pool's pages");
   }
   return {};
 }
 
 // What the first row sees is there: later rows begin later. A ring without a window is one itself.
-Status check_seen(const Attend& call, const StoredSide& side, const AttendText& text, std::size_t index) {
+Status check_seen(const Attend& call, const StoredSide& side, const AttendSequence& sequence, std::size_t index) {
   const KvPages& pages = *side.view.sequences[index];
   std::uint64_t there = pages.first_page * side.page();
-  if (pages.ring && call.kv.window && text.length > *pages.ring) there = text.length - *pages.ring;
-  if (text.rows == 0 || there == 0) return {};
-  const std::uint64_t seen = first_seen(call, text, 0);
+  if (pages.ring && call.kv.window && sequence.length > *pages.ring) there = sequence.length - *pages.ring;
+  if (sequence.query_tokens == 0 || there == 0) return {};
+  const std::uint64_t seen = first_seen(call, sequence, 0);
   if (seen >= there) return {};
-  return core::refuse({kAttend, {"rows", index}}, text.rows,
+  return core::refuse({kAttend, {"query_tokens", index}}, sequence.query_tokens,
                       "rows that see what is there: the first sees position {} and on, and {}[{}] has nothing before "
                       "position {}",
                       seen, side.sequences, index, there);
@@ -144,12 +144,13 @@ Status check_shapes(const Attend& call, const StoredSide& k, const StoredSide& v
   if (q.heads == 0 || q.heads % k.heads() != 0) {
     return core::refuse(of("q", "shape.heads"), q.heads, "a multiple of the {} heads of kv", k.heads());
   }
-  const std::uint64_t texts = call.kv.lengths.size();
-  if (call.kv.k.sequences.size() != texts || call.kv.v.sequences.size() != texts) {
-    return core::refuse(of("kv", "lengths"), core::text("of {} texts", texts), "as many as k and v have");
+  const std::uint64_t sequences = call.kv.lengths.size();
+  if (call.kv.k.sequences.size() != sequences || call.kv.v.sequences.size() != sequences) {
+    return core::refuse(of("kv", "lengths"), core::text("of {} sequences", sequences), "as many as k and v have");
   }
-  if (!call.rows.empty() && call.rows.size() != texts) {
-    return core::refuse(of("rows"), core::text("of {} texts", call.rows.size()), "the {} of kv", texts);
+  if (!call.query_tokens.empty() && call.query_tokens.size() != sequences) {
+    return core::refuse(of("query_tokens"), core::text("of {} sequences", call.query_tokens.size()), "the {} of kv",
+                        sequences);
   }
   return {};
 }
@@ -259,25 +260,26 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
   std::uint64_t token = 0;
   for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
     const std::uint64_t length = call.kv.lengths[i];
-    const std::uint64_t rows = call.rows.empty() ? 1 : call.rows[i];
-    const core::Refusal of_rows{kAttend, {"rows", i}};
+    const std::uint64_t rows = call.query_tokens.empty() ? 1 : call.query_tokens[i];
+    const core::Refusal of_rows{kAttend, {"query_tokens", i}};
     if (length > kMaxLength) return core::refuse({kAttend, {"kv.lengths", i}}, length, "at most {}", kMaxLength);
     if (rows > call.q.shape.tokens - token) {
       return core::refuse(of_rows, rows, "at most the {} tokens that q has left", call.q.shape.tokens - token);
     }
     if (call.mask == Mask::causal && rows > length) {
-      return core::refuse(of_rows, rows, "at most the {} tokens of the text", length);
+      return core::refuse(of_rows, rows, "at most the {} tokens of the sequence", length);
     }
     if (Status status = check_pages(k, i, length); !status) return status.error();
     if (Status status = check_pages(v, i, length); !status) return status.error();
-    const AttendText text{length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
-    if (Status status = check_seen(call, k, text, i); !status) return status.error();
-    if (Status status = check_seen(call, v, text, i); !status) return status.error();
-    if (Status status = planner.add(text); !status) return status.error();
+    const AttendSequence sequence{length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
+    if (Status status = check_seen(call, k, sequence, i); !status) return status.error();
+    if (Status status = check_seen(call, v, sequence, i); !status) return status.error();
+    if (Status status = planner.add(sequence); !status) return status.error();
     token += rows;
   }
   if (token != call.q.shape.tokens) {
-    return core::refuse(of("rows"), core::text("{} tokens together", token), "the {} of q", call.q.shape.tokens);
+    return core::refuse(of("query_tokens"), core::text("{} tokens together", token), "the {} of q",
+                        call.q.shape.tokens);
   }
   planner.write(plan);
   return plan;

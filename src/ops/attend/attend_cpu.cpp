@@ -14,13 +14,13 @@ const float* floats_of(const std::byte* at) noexcept { return reinterpret_cast<c
 const std::uint32_t* words_of(const std::byte* at) noexcept { return reinterpret_cast<const std::uint32_t*>(at); }
 
 // The codec's rotation, its own inverse but for the signs, which come first for queries and last for outputs.
-void rotate(float* values, RotationShape shape, const std::uint32_t* table, const AttendLanes& lanes) noexcept {
+void rotate(float* values, RotationShape shape, const std::uint32_t* table, const AttendSimd& simd) noexcept {
   const std::uint64_t size = std::uint64_t{1} << shape.k;
   const std::uint64_t dim = shape.m * size;
-  lanes.hadamard(values, dim, size);
+  simd.hadamard(values, dim, size);
   const float factor = hadamard_factor(shape.k);
   if (shape.m == 1) {
-    lanes.scale(values, factor, dim);
+    simd.scale(values, factor, dim);
     return;
   }
   const auto* const row = reinterpret_cast<const std::int32_t*>(table + kHartleyRow);
@@ -58,10 +58,10 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const std::uint32_t* const table = words_of(call.bound[1]);
   const auto dtype = static_cast<DType>(call.constants[0]);
   const codec::ConvertRow to_f32 = codec::row_converter(dtype, DType::f32);
-  const AttendLanes& lanes = attend_lanes(core::best_isa());
+  const AttendSimd& simd = attend_simd(core::best_isa());
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
   const std::uint64_t stride = padded_row(p.dim);
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
     if (row == vectors) {
       for (std::uint32_t head = 0; head < p.heads; ++head) {
         queries[head] = call.constants[1] == 0
@@ -82,7 +82,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
     float* const rotated = plain + vectors * stride;
     std::copy(plain, plain + stride, rotated);
     negate(rotated, p.dim, table);
-    rotate(rotated, p.rotation, table, lanes);
+    rotate(rotated, p.rotation, table, simd);
   }
 }
 
@@ -96,16 +96,16 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   const auto dtype = static_cast<DType>(call.constants[0]);
   const codec::ConvertRow from_f32 = codec::row_converter(DType::f32, dtype);
   const bool has_sinks = call.constants[2] != 0;
-  const AttendLanes& lanes = attend_lanes(core::best_isa());
+  const AttendSimd& simd = attend_simd(core::best_isa());
   alignas(64) float plain[kMaxAttendDim];
   alignas(64) float rotated[kMaxAttendDim];
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
     const std::uint64_t nth = row % p.vectors;
     const std::uint64_t kv_head = row / p.vectors % p.kv_heads;
     const std::uint64_t chunk_index = p.first_chunk + row / p.vectors / p.kv_heads;
     const std::uint32_t* const chunk = plan + plan[kPlanChunks] + chunk_index * kChunkWords;
     if (nth >= chunk[kChunkVectors]) continue;
-    const std::uint32_t* const text = plan + kPlanTexts + chunk[kChunkText] * std::size_t{kTextWords};
+    const std::uint32_t* const sequence = plan + kPlanSequences + chunk[kChunkSequence] * std::size_t{kSequenceWords};
     const std::uint64_t vector = chunk[kChunkVector] + nth;
     const std::uint64_t head = kv_head * p.group + vector % p.group;
     const std::uint32_t* const entries = plan + plan[kPlanEntries] + chunk[kChunkEntry] * std::size_t{kEntryWords};
@@ -127,16 +127,16 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
       sum += partial[1] * weight;
       any_rotated = any_rotated || entry[kEntryRotated] != 0;
       float* const to = entry[kEntryRotated] != 0 ? rotated : plain;
-      lanes.add_scaled(to, partial + kRowStep, weight, padded_row(p.dim));
+      simd.add_scaled(to, partial + kRowStep, weight, padded_row(p.dim));
     }
     if (any_rotated) {
-      rotate(rotated, p.rotation, table, lanes);
+      rotate(rotated, p.rotation, table, simd);
       negate(rotated, p.dim, table);
       for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] += rotated[d];
     }
     const float inverse = sum == 0 ? 0.0F : 1 / sum;
     for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= inverse;
-    const std::uint64_t token = text[kTextToken] + vector / p.group;
+    const std::uint64_t token = sequence[kSequenceToken] + vector / p.group;
     const std::uint64_t to = p.to.offset + token * p.to.token + head * p.to.head;
     from_f32({reinterpret_cast<const std::byte*>(plain), 1}, {call.bound[4] + to * info(dtype).bytes, p.to.dim}, p.dim);
     if (call.constants[1] == 0) continue;

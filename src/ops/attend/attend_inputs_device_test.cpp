@@ -53,9 +53,12 @@ TEST_F(AttendInputs, OfAnyDistribution) {
     for (const bool sealed : {false, true}) {
       SCOPED_TRACE(fmt::format("{}, sealed {}", kind.name, sealed));
       logits_are_large = kind.large;
-      expect_defined(
-          both(sealed,
-               {.kv_heads = 2, .group = 4, .lengths = {330, 64}, .rows = {17, 3}, .k_draw = kind.k, .v_draw = kind.v}));
+      expect_defined(both(sealed, {.kv_heads = 2,
+                                   .group = 4,
+                                   .lengths = {330, 64},
+                                   .query_tokens = {17, 3},
+                                   .k_draw = kind.k,
+                                   .v_draw = kind.v}));
     }
   }
 }
@@ -67,10 +70,10 @@ TEST_F(AttendInputs, NeighboursAmongLogitsOfTenThousand) {
     const Draw integer = [sign](std::mt19937_64& from, std::uint64_t) {
       return sign * (156 + static_cast<double>(from() % 2));
     };
-    const Case what{.head_dim = 16, .value_dim = 64, .lengths = {300}, .rows = {9}, .k_draw = integer};
-    const Stored stored = store_texts(what);
+    const Case what{.head_dim = 16, .value_dim = 64, .lengths = {300}, .query_tokens = {9}, .k_draw = integer};
+    const Stored stored = store_sequences(what);
     const Numbers ones{8, 16, std::vector<float>(9 * 8 * 16, 4)};
-    const Asked asked{.q = view_of(ones), .rows = what.rows, .scale = 1};
+    const Asked asked{.q = view_of(ones), .query_tokens = what.query_tokens, .scale = 1};
     const Answer found = run(stored.kv, asked);
     const auto rows = all_rows(asked);
     const auto wanted = Definition(stored.kv).rows(call_of(stored.kv, asked), rows);
@@ -87,15 +90,15 @@ TEST_F(AttendInputs, NeighboursAmongLogitsOfTenThousand) {
 
 TEST_F(AttendInputs, SoftCapSinkLogitsSlopesAloneAndTogether) {
   for (const bool sealed : {false, true}) {
-    const Case what = both(sealed, {.kv_heads = 2, .group = 4, .lengths = {330, 64, 1}, .rows = {17, 3, 1}});
-    const Stored stored = store_texts(what);
+    const Case what = both(sealed, {.kv_heads = 2, .group = 4, .lengths = {330, 64, 1}, .query_tokens = {17, 3, 1}});
+    const Stored stored = store_sequences(what);
     const View q = queries(what);
     const View sinks = per_head({0, 3, -3, 6, 1, -40, 40, 2});
     const View slopes = per_head({0.5F, 0.25F, 0.125F, 0, 0.0625F, 1, -0.03125F, 0.01F});
     std::set<std::vector<std::byte>> different;
     for (const unsigned which : {0U, 1U, 2U, 3U, 4U, 5U, 6U, 7U}) {
       SCOPED_TRACE(fmt::format("sealed {}, options {}", sealed, which));
-      Asked asked{.q = q, .rows = what.rows};
+      Asked asked{.q = q, .query_tokens = what.query_tokens};
       if ((which & 1U) != 0) asked.soft_cap = 1.5;
       if ((which & 2U) != 0) asked.sink_logits = sinks;
       if ((which & 4U) != 0) asked.alibi_slopes = slopes;
@@ -106,10 +109,10 @@ TEST_F(AttendInputs, SoftCapSinkLogitsSlopesAloneAndTogether) {
 }
 
 TEST_F(AttendInputs, SinkLogitsAndSlopesOfEveryTypeAnywhere) {
-  const Case what{.kv_heads = 2, .group = 4, .lengths = {70}, .rows = {2}};
-  const Stored stored = store_texts(what);
+  const Case what{.kv_heads = 2, .group = 4, .lengths = {70}, .query_tokens = {2}};
+  const Stored stored = store_sequences(what);
   for (const DTypeInfo& dtype : kDTypes) {
-    Asked asked{.q = queries(what), .rows = what.rows};
+    Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Numbers numbers = draw(1, 24, 1, gaussian());
     View spread = view_of(numbers, dtype.dtype);
     spread.shape.heads = 8;
@@ -124,9 +127,9 @@ TEST_F(AttendInputs, SinkLogitsAndSlopesOfEveryTypeAnywhere) {
 
 TEST_F(AttendInputs, ARowWithoutKeysIsZerosAndMinusInfinity) {
   for (const bool sealed : {false, true}) {
-    const Case what = both(sealed, {.lengths = {200, 0, 5}, .rows = {2, 3, 1}});
-    const Stored stored = store_texts(what);
-    Asked asked{.q = queries(what), .rows = what.rows, .mask = Mask::none};
+    const Case what = both(sealed, {.lengths = {200, 0, 5}, .query_tokens = {2, 3, 1}});
+    const Stored stored = store_sequences(what);
+    Asked asked{.q = queries(what), .query_tokens = what.query_tokens, .mask = Mask::none};
     const Answer found = expect_defined(stored.kv, asked);
     for (std::uint64_t token = 2; token < 5; ++token) {
       for (std::uint64_t head = 0; head < 8; ++head) {
@@ -140,7 +143,7 @@ TEST_F(AttendInputs, ARowWithoutKeysIsZerosAndMinusInfinity) {
     EXPECT_NEAR(with_sinks.log_sum_exp_at({3, 4}), 5, kTolerance);
 
     // No rows at all are no error.
-    const Asked none{.q = asked.q.slice(0, 0), .rows = {0, 0, 0}};
+    const Asked none{.q = asked.q.slice(0, 0), .query_tokens = {0, 0, 0}};
     const Attend call = call_of(stored.kv, none);
     Attend nothing = call;
     nothing.out.buffer = asked.q.buffer;
@@ -148,31 +151,32 @@ TEST_F(AttendInputs, ARowWithoutKeysIsZerosAndMinusInfinity) {
   }
 }
 
-TEST_F(AttendInputs, ManyTextsOfDifferentLengths) {
-  Case what{.k = turbo(4), .v = turbo(4), .kv_heads = 1, .group = 8, .lengths = {}, .rows = {}};
+TEST_F(AttendInputs, ManySequencesOfDifferentLengths) {
+  Case what{.k = turbo(4), .v = turbo(4), .kv_heads = 1, .group = 8, .lengths = {}, .query_tokens = {}};
   for (std::uint64_t i = 0; i < 256; ++i) {
     what.lengths.push_back(i % 7 == 0 ? 1 + i : 1 + random() % 500);
-    what.rows.push_back(1 + random() % std::min<std::uint64_t>(what.lengths.back(), 3));
+    what.query_tokens.push_back(1 + random() % std::min<std::uint64_t>(what.lengths.back(), 3));
   }
   std::ranges::shuffle(what.lengths, random);
-  for (std::size_t i = 0; i < 256; ++i) what.rows[i] = std::min(what.rows[i], what.lengths[i]);
+  for (std::size_t i = 0; i < 256; ++i) what.query_tokens[i] = std::min(what.query_tokens[i], what.lengths[i]);
   expect_defined(what);
 }
 
 TEST_F(AttendInputs, ManyQueryHeads) {
-  expect_defined({.k = turbo(4), .v = turbo(4), .kv_heads = 8, .group = 16, .lengths = {200, 70}, .rows = {2, 1}});
-  expect_defined({.k = turbo(4), .v = turbo(4), .kv_heads = 128, .group = 1, .lengths = {130}, .rows = {8}});
+  expect_defined(
+      {.k = turbo(4), .v = turbo(4), .kv_heads = 8, .group = 16, .lengths = {200, 70}, .query_tokens = {2, 1}});
+  expect_defined({.k = turbo(4), .v = turbo(4), .kv_heads = 128, .group = 1, .lengths = {130}, .query_tokens = {8}});
 }
 
 // Ten times among other work, from threads whose submissions come in any order.
 TEST_F(AttendInputs, TheSameBytesEveryTime) {
   for (const bool sealed : {false, true}) {
-    const Case what = both(sealed, {.kv_heads = 2, .group = 4, .lengths = {700, 64, 7}, .rows = {5, 3, 1}});
-    const Stored stored = store_texts(what);
-    const Asked asked{.q = queries(what), .rows = what.rows};
+    const Case what = both(sealed, {.kv_heads = 2, .group = 4, .lengths = {700, 64, 7}, .query_tokens = {5, 3, 1}});
+    const Stored stored = store_sequences(what);
+    const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Case other_case = both(!sealed, {.kv_heads = 3, .group = 8, .lengths = {300}});
-    const Stored other = store_texts(other_case);
-    const Asked other_asked{.q = queries(other_case), .rows = other_case.rows};
+    const Stored other = store_sequences(other_case);
+    const Asked other_asked{.q = queries(other_case), .query_tokens = other_case.query_tokens};
     const Answer wanted = run(stored.kv, asked);
     const Answer other_wanted = run(other.kv, other_asked);
     std::atomic<int> wrong = 0;
@@ -194,12 +198,13 @@ TEST_F(AttendInputs, TheSameBytesEveryTime) {
 
 // Several calls in one submission share scratch memory; none waits for the host between.
 TEST_F(AttendInputs, CallsOfOneSubmissionDoNotDisturbEachOther) {
-  const Case what{.k = turbo(4), .v = turbo(4), .kv_heads = 2, .group = 4, .lengths = {300, 64}, .rows = {5, 3}};
-  const Stored stored = store_texts(what);
+  const Case what{
+      .k = turbo(4), .v = turbo(4), .kv_heads = 2, .group = 4, .lengths = {300, 64}, .query_tokens = {5, 3}};
+  const Stored stored = store_sequences(what);
   std::vector<Asked> asked;
   std::vector<Answer> wanted;
   for (int i = 0; i < 6; ++i) {
-    asked.push_back({.q = queries(what), .rows = what.rows, .log_sum_exp = false});
+    asked.push_back({.q = queries(what), .query_tokens = what.query_tokens, .log_sum_exp = false});
     wanted.push_back(run(stored.kv, asked.back()));
   }
   for (int turn = 0; turn < 2; ++turn) {

@@ -2,13 +2,13 @@
 
 #include <cstring>
 
-#define ROTA_LANES_FILE "ops/attend/attend_lanes.h"
+#define ROTA_SIMD_FILE "ops/attend/attend_simd.h"
 #include "core/for_each_isa.h"
 
 namespace rota::ops {
 
-const AttendLanes& attend_lanes(core::Isa isa) noexcept {
-  static constexpr std::array<AttendLanes, core::kIsas.size()> kByIsa{ROTA_BY_ISA(kAttendLanes)};
+const AttendSimd& attend_simd(core::Isa isa) noexcept {
+  static constexpr std::array<AttendSimd, core::kIsas.size()> kByIsa{ROTA_BY_ISA(kAttendSimd)};
   return kByIsa[static_cast<std::size_t>(isa)];
 }
 

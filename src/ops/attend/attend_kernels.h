@@ -114,7 +114,7 @@ inline constexpr std::uint32_t kWeighLines = 4;
 using DotKeys = void (*)(const Tiles&, const KeyQueries&, std::uint32_t first_vector) noexcept;
 using AddValues = void (*)(const Tiles&, const ValueWeights&, std::uint32_t first_vector) noexcept;
 
-struct TileLanes {
+struct TileSimd {
   // By bits: a line of levels for each cell, as [cell] of keys, [quad of tokens][16 dims] of values.
   std::array<void (*)(const Tiles&, const Tile&, std::byte* levels) noexcept, kWidths> decode_keys, decode_values;
   // By bits and the block's size, 1 << i. Null where a tile is decoded first.
@@ -151,7 +151,7 @@ struct DenseWeights {
   std::uint32_t vectors;
 };
 
-struct DenseLanes {
+struct DenseSimd {
   // Queries of whole row steps, in the order in which they are multiplied.
   void (*pack)(const float* const* queries, std::uint32_t vectors, std::uint64_t dim, float* packed) noexcept;
   // By type.
@@ -160,7 +160,7 @@ struct DenseLanes {
 };
 
 // Rows of f32, a multiple of kRowStep long.
-struct AttendLanes {
+struct AttendSimd {
   float (*dot)(const float*, const float*, std::uint64_t) noexcept;
   void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
   void (*scale)(float*, float, std::uint64_t) noexcept;
@@ -171,10 +171,10 @@ struct AttendLanes {
   // Tops of four rows, raised to their largest. NaN is none.
   void (*largest_of_four)(const float* const (&rows)[4], std::uint64_t count, float (&tops)[4]) noexcept;
   float (*largest_magnitude)(const float*, std::uint64_t) noexcept;  // NaN if there is one
-  DenseLanes dense;
-  TileLanes tile;
+  DenseSimd dense;
+  TileSimd tile;
 };
 
-const AttendLanes& attend_lanes(core::Isa isa) noexcept;
+const AttendSimd& attend_simd(core::Isa isa) noexcept;
 
 }  // namespace rota::ops

@@ -12,7 +12,7 @@ const Draw kZeros = [](std::mt19937_64&, std::uint64_t) { return 0.0; };
 class AttendLessons : public AttendOnDevice {
  protected:
   // A cache of one layer whose memory is NaN, so that whatever nobody stored shows.
-  KvCache new_cache(const Case& of, std::uint64_t tokens, std::uint32_t texts) {
+  KvCache new_cache(const Case& of, std::uint64_t tokens, std::uint32_t sequences) {
     const KvGroup group{.layers = {0},
                         .kv_heads = of.kv_heads,
                         .head_dim = of.head_dim,
@@ -25,8 +25,8 @@ class AttendLessons : public AttendOnDevice {
                         .sinks = of.sinks,
                         .window = of.window};
     KvCache cache =
-        KvCache::create(device,
-                        {.groups = {group}, .max_tokens = tokens, .max_sequences = texts, .max_step_tokens = tokens})
+        KvCache::create(
+            device, {.groups = {group}, .max_tokens = tokens, .max_sequences = sequences, .max_step_tokens = tokens})
             .value();
     poison(cache.view({}, 0).value());
     return cache;
@@ -43,9 +43,9 @@ class AttendLessons : public AttendOnDevice {
     }
   }
 
-  void extend(KvCache& cache, Sequence text, const Numbers& k, const Numbers& v) {
+  void extend(KvCache& cache, Sequence sequence, const Numbers& k, const Numbers& v) {
     ASSERT_OK(run_on(device, [&](Encoder& encoder) {
-      cache.extend(encoder, text, k.length()).value().append(encoder, 0, view_of(k), view_of(v));
+      cache.extend(encoder, sequence, k.length()).value().append(encoder, 0, view_of(k), view_of(v));
     }));
   }
 
@@ -76,11 +76,11 @@ class AttendLessons : public AttendOnDevice {
 // The sum of one key is its logit.
 TEST_F(AttendLessons, TheScaleIsTheCallersAndNotOneOverTheRootOfTwiceTheDim) {
   for (const bool sealed : {false, true}) {
-    Case what{.group = 1, .lengths = {128}, .rows = {128}, .window = 1, .tail = 0, .sinks = 0};
+    Case what{.group = 1, .lengths = {128}, .query_tokens = {128}, .window = 1, .tail = 0, .sinks = 0};
     if (sealed) what.k = what.v = turbo(4);
-    const Stored stored = store_texts(what);
+    const Stored stored = store_sequences(what);
     ops::reference::StoredSide keys(stored.kv.k);
-    Asked asked{.q = queries(what), .rows = what.rows};
+    Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const auto q = ops::reference::contents_of(asked.q.buffer);
     for (const double scale : {0.125, 1.0, -0.3}) {
       asked.scale = scale;
@@ -113,22 +113,22 @@ TEST_F(AttendLessons, ValuesAreReadByTheirOwnTypeAndSizeAndNotByTheKeys) {
 }
 
 // Values tell whose they are, and an average of equal numbers is that number.
-TEST_F(AttendLessons, EveryTextOfABatchAndEveryGroupReadsItsOwnHead) {
+TEST_F(AttendLessons, EverySequenceOfABatchAndEveryGroupReadsItsOwnHead) {
   for (const bool sealed : {false, true}) {
-    Case what{.kv_heads = 3, .group = 4, .lengths = {200, 1, 130, 70, 200}, .rows = {2, 1, 3, 1, 2}};
+    Case what{.kv_heads = 3, .group = 4, .lengths = {200, 1, 130, 70, 200}, .query_tokens = {2, 1, 3, 1, 2}};
     if (sealed) what.k = turbo(4);
-    Stored stored = store_texts(what);
-    for (std::size_t text = 0; text < stored.v.size(); ++text) {
-      for (std::size_t i = 0; i < stored.v[text].values.size(); ++i) {
-        stored.v[text].values[i] = static_cast<float>(16 * (text + 1) + i / 64 % 3);
+    Stored stored = store_sequences(what);
+    for (std::size_t sequence = 0; sequence < stored.v.size(); ++sequence) {
+      for (std::size_t i = 0; i < stored.v[sequence].values.size(); ++i) {
+        stored.v[sequence].values[i] = static_cast<float>(16 * (sequence + 1) + i / 64 % 3);
       }
     }
     stored.kv = lay_out(what, stored.k, stored.v);
-    const Asked asked{.q = queries(what), .rows = what.rows};
+    const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Answer found = expect_defined(stored.kv, asked);
-    const std::array<std::uint64_t, 9> text_of{0, 0, 1, 2, 2, 2, 3, 4, 4};
+    const std::array<std::uint64_t, 9> sequence_of{0, 0, 1, 2, 2, 2, 3, 4, 4};
     for (const QueryRow& row : all_rows(asked)) {
-      const auto wanted = static_cast<double>(16 * (text_of[row.token] + 1) + row.head / 4);
+      const auto wanted = static_cast<double>(16 * (sequence_of[row.token] + 1) + row.head / 4);
       for (std::uint64_t d = 0; d < 64; ++d) ASSERT_NEAR(found.at(row, d), wanted, kTolerance * wanted);
     }
   }
@@ -146,7 +146,7 @@ TEST_F(AttendLessons, KeysOfZerosAmongOthersWithAMean) {
 // Bytes that no seal() wrote.
 TEST_F(AttendLessons, InfiniteAndNaNScalesAndMeansCountAsZero) {
   const Case what{.k = turbo(4), .v = turbo(4), .lengths = {200}};
-  const Stored stored = store_texts(what);
+  const Stored stored = store_sequences(what);
   const Asked asked{.q = queries(what)};
   const Answer sound = expect_defined(stored.kv, asked);
   const auto spoil = [&](const KvSideView& side, std::uint64_t at, std::uint16_t half) {
@@ -155,9 +155,9 @@ TEST_F(AttendLessons, InfiniteAndNaNScalesAndMeansCountAsZero) {
   };
   for (const unsigned bits : {0x7c00U, 0xfc00U, 0x7e01U, 0xfe01U}) {
     const auto half = static_cast<std::uint16_t>(bits);
-    spoil(stored.kv.k, scale_at(*stored.kv.k.sealed, stored.kv.k.sequences[0]->places[1], 0, 3 + half % 7), half);
-    spoil(stored.kv.v, scale_at(*stored.kv.v.sealed, stored.kv.v.sequences[0]->places[1], 0, 3 + half % 7), half);
-    const std::uint64_t mean = stored.kv.k.sequences[0]->places[0] * stored.kv.k.sealed->page_stride_bytes;
+    spoil(stored.kv.k, scale_at(*stored.kv.k.sealed, stored.kv.k.sequences[0]->page_table[1], 0, 3 + half % 7), half);
+    spoil(stored.kv.v, scale_at(*stored.kv.v.sealed, stored.kv.v.sequences[0]->page_table[1], 0, 3 + half % 7), half);
+    const std::uint64_t mean = stored.kv.k.sequences[0]->page_table[0] * stored.kv.k.sealed->page_stride_bytes;
     spoil(stored.kv.k, stored.kv.k.sealed->offset_bytes + mean + 2 * (half % 31), half);
     EXPECT_FALSE(expect_defined(stored.kv, asked) == sound);
   }
@@ -166,12 +166,12 @@ TEST_F(AttendLessons, InfiniteAndNaNScalesAndMeansCountAsZero) {
 TEST_F(AttendLessons, QuantisationIsNotBypassed) {
   // In a cache: once pages are sealed, what lies in dense pages that nobody refers to is of no account.
   const Case what{.k = turbo(8), .v = turbo(8), .lengths = {400}};
-  Stored stored = store_texts(what);
+  Stored stored = store_sequences(what);
   KvCache cache = new_cache(what, 1000, 1);
-  const Sequence text = cache.open_sequence().value();
-  extend(cache, text, stored.k[0], stored.v[0]);
+  const Sequence sequence = cache.open_sequence().value();
+  extend(cache, sequence, stored.k[0], stored.v[0]);
   ASSERT_OK(run_on(device, [&](Encoder& encoder) { cache.settle(encoder).value(); }));
-  const KvView kv = cache.view({&text, 1}, 0).value();
+  const KvView kv = cache.view({&sequence, 1}, 0).value();
   ASSERT_EQ(kv.k.sequences[0]->sealed_pages, 5U);
   const Asked asked{.q = queries(what)};
   const Answer found = expect_defined(kv, asked);
@@ -179,7 +179,7 @@ TEST_F(AttendLessons, QuantisationIsNotBypassed) {
     Buffer dense = side->dense.buffer;
     const KvPages& pages = *side->sequences[0];
     for (std::uint32_t place = 0; place < side->dense.shape.pages; ++place) {
-      if (std::ranges::count(pages.places.begin() + 5, pages.places.end(), place) > 0) continue;
+      if (std::ranges::count(pages.page_table.begin() + 5, pages.page_table.end(), place) > 0) continue;
       const std::vector<std::byte> garbage(side->dense.page_stride * 2, std::byte{0x3c});
       ASSERT_OK(dense.write(garbage, (side->dense.offset + place * side->dense.page_stride) * 2));
     }
@@ -190,7 +190,7 @@ TEST_F(AttendLessons, QuantisationIsNotBypassed) {
   // The sealed bytes count: another scale is another result.
   for (const KvSideView* side : {&kv.k, &kv.v}) {
     Buffer sealed = side->sealed->buffer;
-    const std::uint64_t at = scale_at(*side->sealed, side->sequences[0]->places[1], 0, 40);
+    const std::uint64_t at = scale_at(*side->sealed, side->sequences[0]->page_table[1], 0, 40);
     std::array<std::byte, 2> scale{};
     ASSERT_OK(sealed.read(scale, at));
     scale[1] ^= std::byte{0x08};  // four times as large, or as small
@@ -217,15 +217,15 @@ TEST_F(AttendLessons, AFullRingStartsAtItsOldestKey) {
 }
 
 TEST_F(AttendLessons, APromptInOneStepFillsTheSealedPages) {
-  const Case what{.k = turbo(8), .v = turbo(8), .lengths = {700}, .rows = {3}};
-  const Stored stored = store_texts(what);
+  const Case what{.k = turbo(8), .v = turbo(8), .lengths = {700}, .query_tokens = {3}};
+  const Stored stored = store_sequences(what);
   KvCache cache = new_cache(what, 1000, 1);
-  const Sequence text = cache.open_sequence().value();
-  extend(cache, text, stored.k[0], stored.v[0]);
+  const Sequence sequence = cache.open_sequence().value();
+  extend(cache, sequence, stored.k[0], stored.v[0]);
   ASSERT_OK(run_on(device, [&](Encoder& encoder) { cache.settle(encoder).value(); }));
-  const KvView kv = cache.view({&text, 1}, 0).value();
+  const KvView kv = cache.view({&sequence, 1}, 0).value();
   ASSERT_EQ(kv.k.sequences[0]->sealed_pages, 9U);
-  const Asked asked{.q = queries(what), .rows = what.rows};
+  const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
   const Answer found = expect_defined(kv, asked);
   EXPECT_LT(error_of_originals(found, asked, stored.k, stored.v), 0.02);
 }
@@ -233,8 +233,8 @@ TEST_F(AttendLessons, APromptInOneStepFillsTheSealedPages) {
 // Storing, sealing and attending in one submission, where a barrier that is missing lets one overtake the other. Of
 // eight bits the result is near that of the numbers themselves, which it is not where a rotation did not take place.
 TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
-  const Case what{.k = turbo(8), .v = turbo(8), .kv_heads = 2, .group = 4, .lengths = {330}, .rows = {1}};
-  const Stored stored = store_texts(what);
+  const Case what{.k = turbo(8), .v = turbo(8), .kv_heads = 2, .group = 4, .lengths = {330}, .query_tokens = {1}};
+  const Stored stored = store_sequences(what);
   const auto tokens = [&](const Numbers& all, std::uint64_t first, std::uint64_t count) {
     const auto begin = all.values.begin() + static_cast<std::ptrdiff_t>(first * all.heads * all.dim);
     return Numbers{all.heads, all.dim, {begin, begin + static_cast<std::ptrdiff_t>(count * all.heads * all.dim)}};
@@ -256,17 +256,17 @@ TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
   for (int turn = 0; turn < 6; ++turn) {
     const bool one_submission = turn > 0;
     KvCache cache = new_cache(what, 400, 1);
-    const Sequence text = cache.open_sequence().value();
+    const Sequence sequence = cache.open_sequence().value();
     std::vector<Guarded> outs;
     std::vector<KvView> views(steps.size());
     std::optional<Encoder> encoder;
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!encoder) encoder = device.encoder();
-      KvStep step = cache.extend(*encoder, text, steps[i].count).value();
+      KvStep step = cache.extend(*encoder, sequence, steps[i].count).value();
       step.append(*encoder, 0, k[i], v[i]);
       views[i] = step.view(0).value();
       outs.emplace_back(device, rows_of(steps[i]) * 8 * 64, DType::f32);
-      const Asked asked{.q = q[i], .rows = {rows_of(steps[i])}, .log_sum_exp = false};
+      const Asked asked{.q = q[i], .query_tokens = {rows_of(steps[i])}, .log_sum_exp = false};
       Attend call = call_of(views[i], asked);
       call.out.buffer = outs.back().buffer;
       call.out.offset = outs.back().offset;
@@ -279,7 +279,7 @@ TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
       if (!one_submission) {
         wanted.push_back(outs[i].read());
         const Answer found{{rows_of(steps[i]), 8, 64}, DType::f32, wanted.back()};
-        const Asked asked{.q = q[i], .rows = {rows_of(steps[i])}};
+        const Asked asked{.q = q[i], .query_tokens = {rows_of(steps[i])}};
         const std::uint64_t length = steps[i].first + steps[i].count;
         EXPECT_LT(error_of_originals(found, asked, {tokens(stored.k[0], 0, length)}, {tokens(stored.v[0], 0, length)}),
                   0.02);
@@ -297,14 +297,14 @@ TEST_F(AttendLessons, LargeHeadsAreRotatedWhole) {
                   .head_dim = kDim,
                   .value_dim = kDim,
                   .lengths = {128},
-                  .rows = {128},
+                  .query_tokens = {128},
                   .window = 1,
                   .tail = 0,
                   .sinks = 0};
-  const Stored stored = store_texts(what);
+  const Stored stored = store_sequences(what);
   Numbers q{8, kDim, std::vector<float>(std::uint64_t{128} * 8 * kDim)};
   for (std::uint64_t row = 0; row < 128U * 8; ++row) q.values[row * kDim + row] = 1;
-  const Asked asked{.q = view_of(q), .rows = what.rows, .scale = 1};
+  const Asked asked{.q = view_of(q), .query_tokens = what.query_tokens, .scale = 1};
   const Answer found = run(stored.kv, asked);
   // 8 bits err by 0.006 deviations; one of 100,000 numbers by no more than six times that.
   for (const QueryRow& row : all_rows(asked)) {
@@ -324,14 +324,14 @@ TEST_F(AttendLessons, ScaleFactorsDoNotCancel) {
     return std::round(normal(from, position)) / 64;
   };
   for (const bool sealed : {false, true}) {
-    Case what{.lengths = {200}, .rows = {3}, .k_draw = coarse, .v_draw = coarse};
+    Case what{.lengths = {200}, .query_tokens = {3}, .k_draw = coarse, .v_draw = coarse};
     if (sealed) what.k = what.v = turbo(4);
-    const Stored stored = store_texts(what);
-    const auto times = [](std::vector<Numbers> texts, float factor) {
-      for (float& value : texts[0].values) value *= factor;
-      return texts;
+    const Stored stored = store_sequences(what);
+    const auto times = [](std::vector<Numbers> sequences, float factor) {
+      for (float& value : sequences[0].values) value *= factor;
+      return sequences;
     };
-    Asked asked{.q = queries(what), .rows = what.rows};
+    Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Answer plain = run(stored.kv, asked);
     const KvView larger_values = lay_out(what, stored.k, times(stored.v, 4));
     const Answer four_times = run(larger_values, asked);
@@ -352,7 +352,7 @@ TEST_F(AttendLessons, AMillionKeys) {
     if (!sealed && !on_cpu()) break;  // takes too long there
     Case what{.head_dim = 16, .value_dim = 16, .group = 2, .lengths = {kKeys + 77}, .page = sealed ? 128U : 64U};
     if (sealed) what.k = what.v = turbo(4);
-    const Stored stored = store_texts(what);
+    const Stored stored = store_sequences(what);
     Asked asked{.q = queries(what)};
     Definition definition(stored.kv);
     const std::vector<QueryRow> rows{{0, 0}, {0, 1}};
@@ -385,13 +385,13 @@ TEST_F(AttendLessons, ElementsBeyondFourBillion) {
     }
   }
   const KvView far = KvView::of_slots(
-      slots, values, std::vector<TokenRun>{{.tokens = 64, .position = 0, .capacity = 64, .table = table}});
-  const Asked asked{.q = queries(2, 8, 16), .rows = {2}};
+      slots, values, std::vector<TokenRun>{{.tokens = 64, .position = 0, .capacity = 64, .page_table = table}});
+  const Asked asked{.q = queries(2, 8, 16), .query_tokens = {2}};
   EXPECT_TRUE(run(far, asked) == run(lay_slots({}, {k}, {v}), asked));
 }
 
-TEST_F(AttendLessons, StaleKeysOfClosedAndTruncatedTextsAreNotSeen) {
-  const Case what{.k = turbo(8), .v = turbo(8), .lengths = {300}, .rows = {3}};
+TEST_F(AttendLessons, StaleKeysOfClosedAndTruncatedSequencesAreNotSeen) {
+  const Case what{.k = turbo(8), .v = turbo(8), .lengths = {300}, .query_tokens = {3}};
   KvCache cache = new_cache(what, 320, 1);
   const Draw huge = [](std::mt19937_64& from, std::uint64_t) { return from() % 2 == 0 ? 6e4 : -6e4; };
   const Sequence old = cache.open_sequence().value();
@@ -399,18 +399,18 @@ TEST_F(AttendLessons, StaleKeysOfClosedAndTruncatedTextsAreNotSeen) {
   ASSERT_OK(run_on(device, [&](Encoder& encoder) { cache.settle(encoder).value(); }));
   ASSERT_OK(cache.close(old));
   for (const std::uint64_t length : {5U, 130U, 300U}) {
-    const Sequence text = cache.open_sequence().value();
-    const Stored stored = store_texts({.lengths = {length}});
-    extend(cache, text, stored.k[0], stored.v[0]);
+    const Sequence sequence = cache.open_sequence().value();
+    const Stored stored = store_sequences({.lengths = {length}});
+    extend(cache, sequence, stored.k[0], stored.v[0]);
     ASSERT_OK(run_on(device, [&](Encoder& encoder) { cache.settle(encoder).value(); }));
-    const Asked asked{.q = queries(what), .rows = what.rows};
-    const Answer found = expect_defined(cache.view({&text, 1}, 0).value(), asked);
+    const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
+    const Answer found = expect_defined(cache.view({&sequence, 1}, 0).value(), asked);
     EXPECT_LT(error_of_originals(found, asked, stored.k, stored.v), 0.02);
     // Tokens that were taken back leave their numbers in the slots.
-    extend(cache, text, draw(10, 1, 64, huge), draw(10, 1, 64, huge));
-    ASSERT_OK(run_on(device, [&](Encoder& encoder) { cache.truncate(encoder, text, length).value(); }));
-    EXPECT_TRUE(run(cache.view({&text, 1}, 0).value(), asked) == found);
-    ASSERT_OK(cache.close(text));
+    extend(cache, sequence, draw(10, 1, 64, huge), draw(10, 1, 64, huge));
+    ASSERT_OK(run_on(device, [&](Encoder& encoder) { cache.truncate(encoder, sequence, length).value(); }));
+    EXPECT_TRUE(run(cache.view({&sequence, 1}, 0).value(), asked) == found);
+    ASSERT_OK(cache.close(sequence));
   }
 }
 
@@ -422,7 +422,7 @@ TEST_F(AttendLessons, AWindowSeesNotOneKeyMore) {
                   return position == 499 - window ? 1e4 : 1.0;
                 }};
       if (sealed) what.k = what.v = turbo(4);
-      const Stored stored = store_texts(what);
+      const Stored stored = store_sequences(what);
       Asked asked{.q = queries(what)};
       const Answer found = expect_defined(stored.kv, asked);
       KvView wider = stored.kv;
@@ -438,10 +438,10 @@ TEST_F(AttendLessons, AWindowSeesNotOneKeyMore) {
 
 TEST_F(AttendLessons, ASoftCapIsNotIgnored) {
   for (const bool sealed : {false, true}) {
-    Case what{.group = 1, .lengths = {128}, .rows = {128}, .window = 1, .tail = 0, .sinks = 0};
+    Case what{.group = 1, .lengths = {128}, .query_tokens = {128}, .window = 1, .tail = 0, .sinks = 0};
     if (sealed) what.k = what.v = turbo(4);
-    const Stored stored = store_texts(what);
-    Asked asked{.q = queries(what), .rows = what.rows, .scale = 1};
+    const Stored stored = store_sequences(what);
+    Asked asked{.q = queries(what), .query_tokens = what.query_tokens, .scale = 1};
     const Answer plain = run(stored.kv, asked);
     for (const double cap : {0.5, 5.0, 50.0}) {
       asked.soft_cap = cap;
@@ -461,9 +461,9 @@ TEST_F(AttendLessons, NotANumberStaysWithTheRowsThatSeeIt) {
       for (const std::optional<std::uint64_t> window :
            {std::optional<std::uint64_t>(), std::optional<std::uint64_t>(20)}) {
         SCOPED_TRACE(fmt::format("in keys {}, {}, window {}", in_keys, bad, window.value_or(0)));
-        Case what{.kv_heads = 2, .group = 1, .lengths = {300, 90}, .rows = {kRows, 2}, .window = window};
-        Stored stored = store_texts(what);
-        const Asked asked{.q = queries(what), .rows = what.rows};
+        Case what{.kv_heads = 2, .group = 1, .lengths = {300, 90}, .query_tokens = {kRows, 2}, .window = window};
+        Stored stored = store_sequences(what);
+        const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
         const Answer clean = run(stored.kv, asked);
         constexpr std::uint64_t kPosition = 260;
         auto& numbers = (in_keys ? stored.k : stored.v)[0];
@@ -492,9 +492,9 @@ TEST_F(AttendLessons, NotANumberStaysWithTheRowsThatSeeIt) {
 
 // Sealed tokens outside the window share tiles and units with those inside.
 TEST_F(AttendLessons, SealedTokensThatNobodySeesMayHoldAnything) {
-  Case what{.k = turbo(4), .v = turbo(4), .lengths = {300}, .rows = {3}, .window = 100, .tail = 0};
-  Stored stored = store_texts(what);
-  const Asked asked{.q = queries(what), .rows = what.rows};
+  Case what{.k = turbo(4), .v = turbo(4), .lengths = {300}, .query_tokens = {3}, .window = 100, .tail = 0};
+  Stored stored = store_sequences(what);
+  const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
   const Answer clean = expect_defined(stored.kv, asked);
   for (const KvSideView* side : {&stored.kv.k, &stored.kv.v}) {
     Buffer sealed = side->sealed->buffer;
@@ -502,7 +502,7 @@ TEST_F(AttendLessons, SealedTokensThatNobodySeesMayHoldAnything) {
     ASSERT_EQ(pages.first_page, 3U);  // 198 is the first key that is seen, in the page from 192 on
     const std::array nan{std::byte{0xff}, std::byte{0x7f}};
     for (std::uint64_t token = 0; token < 198 - 192; ++token) {
-      ASSERT_OK(sealed.write(nan, scale_at(*side->sealed, pages.places[0], 0, token)));
+      ASSERT_OK(sealed.write(nan, scale_at(*side->sealed, pages.page_table[0], 0, token)));
     }
   }
   EXPECT_TRUE(run(stored.kv, asked) == clean);

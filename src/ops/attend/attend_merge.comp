@@ -124,9 +124,9 @@ void main() {
     const uint vectors = plan[chunk + kChunkVectors];
     if (nth >= vectors) continue;
     const uint vector = plan[chunk + kChunkVector] + nth;
-    const uint text = kPlanTexts + plan[chunk + kChunkText] * kTextWords;
+    const uint sequence = kPlanSequences + plan[chunk + kChunkSequence] * kSequenceWords;
     const Parts parts = Parts(plan[kPlanEntries] + plan[chunk + kChunkEntry] * kEntryWords,
                               plan[chunk + kChunkEntries], kv_head * vectors + nth);
-    merge_vector(parts, plan[text + kTextToken] + vector / p.group, kv_head * p.group + vector % p.group);
+    merge_vector(parts, plan[sequence + kSequenceToken] + vector / p.group, kv_head * p.group + vector % p.group);
   }
 }

@@ -77,7 +77,7 @@ shared float positions[kVectors];  // of the row, from the first key
 
 const uint kDots = kVectors * kLaneRow;  // in lane_numbers, after the tops
 
-// Where a text's keys or values lie.
+// Where a sequence's keys or values lie.
 struct Place {
   uint table;  // word of the plan
   uint ring;
@@ -85,7 +85,7 @@ struct Place {
 };
 
 // The workgroup's present work.
-uint chunk, text;  // words of the plan
+uint chunk, sequence;  // words of the plan
 uint vectors, heads, kv_head;
 uint first_partial;
 uvec2 range;  // of keys, from and to
@@ -219,7 +219,7 @@ PageLayout value_layout() { return PageLayout(kValues, kValueBits, kValueDim, p.
 // The scaled query of a vector of the chunk: its unit in `queries`.
 uint query_unit(uint nth) {
   const uint vector = plan[chunk + kChunkVector] + nth;
-  const uint token = plan[text + kTextToken] + vector / p.group;
+  const uint token = plan[sequence + kSequenceToken] + vector / p.group;
   const uint index = token * heads + kv_head * p.group + vector % p.group;
   return (query_header(heads) + index * padded_row(kKeyDim)) / 4u;
 }
@@ -235,8 +235,8 @@ void read_queries() {
   for (uint nth = lane; nth < kVectors; nth += kLanes) {
     const uint vector = plan[chunk + kChunkVector] + nth;
     const uint head = kv_head * p.group + vector % p.group;
-    const uint rows = plan[text + kTextRows];
-    uvec2 sees = uvec2(plan[text + kTextFirst], plan[text + kTextLength]);
+    const uint rows = plan[sequence + kSequenceQueryTokens];
+    uvec2 sees = uvec2(plan[sequence + kSequenceFirst], plan[sequence + kSequenceLength]);
     positions[nth] = float(int(sees.y + vector / p.group) - int(rows + range.x));
     if ((p.flags & kCausal) != 0u) {
       sees.y = sees.y - rows + vector / p.group + 1u;
@@ -538,14 +538,14 @@ void write_partials() {
 void select(uint row) {
   const uint entry = plan[kPlanEntries] + plan[p.order + row / p.kv_heads] * kEntryWords;
   chunk = plan[kPlanChunks] + plan[entry + kEntryChunk] * kChunkWords;
-  text = kPlanTexts + plan[chunk + kChunkText] * kTextWords;
+  sequence = kPlanSequences + plan[chunk + kChunkSequence] * kSequenceWords;
   vectors = plan[chunk + kChunkVectors];
   heads = p.kv_heads * p.group;
   kv_head = row % p.kv_heads;
   first_partial = plan[entry + kEntryPartial] + kv_head * vectors;
   range = plan[entry + kEntryKey] + uvec2(0u, plan[entry + kEntryKeys]);
-  key_place = Place(plan[text + kTextTable], plan[text + kTextRing], plan[text + kTextSinks]);
-  value_place = Place(plan[text + kTextTable + 1u], plan[text + kTextRing + 1u], plan[text + kTextSinks + 1u]);
+  key_place = Place(plan[sequence + kSequenceTable], plan[sequence + kSequenceRing], plan[sequence + kSequenceSinks]);
+  value_place = Place(plan[sequence + kSequenceTable + 1u], plan[sequence + kSequenceRing + 1u], plan[sequence + kSequenceSinks + 1u]);
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
     tops[g] = kNoLogit;
     sums[g] = 0.0;

@@ -16,19 +16,19 @@ static_assert(kTileTokens % SideRows::kRowsAtOnce == 0 && kStepKeys % kTileToken
 
 class PartKernel {
  public:
-  PartKernel(const runtime::CpuCall& call, const AttendLanes& lanes) noexcept
+  PartKernel(const runtime::CpuCall& call, const AttendSimd& simd) noexcept
       : p_(call.params_as<AttendPartParams>()),
         plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
         queries_(reinterpret_cast<const float*>(call.bound[3])),
         partials_(reinterpret_cast<float*>(call.bound[6])),
-        lanes_(lanes),
+        simd_(simd),
         k_(call.bound[0], p_.k,
            {call.constants[0], call.constants[2], p_.k_page, kKeys, call.constants[5] != 0,
             (p_.flags & kKeySinks) != 0},
-           plan_, lanes),
+           plan_, simd),
         v_(call.bound[1], p_.v,
            {call.constants[1], call.constants[3], p_.v_page, kValues, false, (p_.flags & kValueSinks) != 0}, plan_,
-           lanes) {}
+           simd) {}
 
   PartKernel(const PartKernel&) = delete;
   PartKernel& operator=(const PartKernel&) = delete;
@@ -58,11 +58,11 @@ class PartKernel {
     }
     const bool in_bytes = (p_.flags & kF32Arithmetic) == 0;
     if (k_.sealed() && in_bytes) {
-      k_work_ = work_of(k_, lanes_.tile.dot_keys);
+      k_work_ = work_of(k_, simd_.tile.dot_keys);
       quantize_queries();
     }
-    if (k_.in_rows()) lanes_.dense.pack(query_, vectors_, k_.stride(), packed_);
-    if (v_.sealed() && in_bytes) v_work_ = work_of(v_, lanes_.tile.add_values);
+    if (k_.in_rows()) simd_.dense.pack(query_, vectors_, k_.stride(), packed_);
+    if (v_.sealed() && in_bytes) v_work_ = work_of(v_, simd_.tile.add_values);
     for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
       step_ = core::round_down(at, kStepKeys);
       keys_ = {at, std::min<std::uint64_t>(entry.keys.end, step_ + kStepKeys)};
@@ -89,7 +89,7 @@ class PartKernel {
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       float* const partial = partials_ + (first_partial + i) * partial_floats(v_.dim());
       partial[0] = top_[i];
-      partial[1] = lanes_.sum_of(sums_[i]);
+      partial[1] = simd_.sum_of(sums_[i]);
       std::copy_n(output_[i], v_.stride(), partial + kRowStep);
     }
   }
@@ -109,7 +109,7 @@ class PartKernel {
     const std::uint64_t key = entry[kEntryKey];
     return {entry,
             chunk,
-            {plan_ + kPlanTexts + chunk[kChunkText] * std::size_t{kTextWords}, row % p_.kv_heads},
+            {plan_ + kPlanSequences + chunk[kChunkSequence] * std::size_t{kSequenceWords}, row % p_.kv_heads},
             {key, key + entry[kEntryKeys]}};
   }
 
@@ -119,22 +119,23 @@ class PartKernel {
 
   // Which keys a vector sees, and where its query is.
   void prepare(std::uint32_t i, std::uint32_t vector) noexcept {
-    const std::uint32_t* const text = place_.text;
+    const std::uint32_t* const sequence = place_.sequence;
     const std::uint64_t row = vector / p_.group;
     const std::uint64_t query_head = place_.head * p_.group + vector % p_.group;
     const std::uint64_t heads = std::uint64_t{p_.kv_heads} * p_.group;
-    const std::uint64_t index = (text[kTextToken] + row) * heads + query_head;
+    const std::uint64_t index = (sequence[kSequenceToken] + row) * heads + query_head;
     query_[i] = queries_ + query_header(static_cast<std::uint32_t>(heads)) + index * k_.stride();
     rotated_[i] = query_[i] + p_.tokens * heads * k_.stride();
     slope_[i] = queries_[query_head];
     unit_[i] = is_plain(i) ? kLog2OfE : 1.0F;
-    seen_[i] = {text[kTextFirst], text[kTextLength]};
+    seen_[i] = {sequence[kSequenceFirst], sequence[kSequenceLength]};
     if ((p_.flags & kCausal) != 0) {
-      seen_[i].end = seen_[i].end - text[kTextRows] + row + 1;
+      seen_[i].end = seen_[i].end - sequence[kSequenceQueryTokens] + row + 1;
       const std::uint64_t end = seen_[i].end;
       if (p_.window != 0 && end > p_.window) seen_[i].begin = std::max<std::uint64_t>(seen_[i].begin, end - p_.window);
     }
-    position_[i] = std::int64_t{text[kTextLength]} - text[kTextRows] + static_cast<std::int64_t>(row);
+    position_[i] =
+        std::int64_t{sequence[kSequenceLength]} - sequence[kSequenceQueryTokens] + static_cast<std::int64_t>(row);
   }
 
   bool sees_some(std::uint32_t i) const noexcept { return all_see_all_ || !seen_[i].in(keys_).empty(); }
@@ -172,7 +173,7 @@ class PartKernel {
         for (std::uint32_t i = 0; i < vectors_; ++i) {
           if (!seen_[i].holds(key + j)) continue;
           const float* const query = k_.sealed() ? rotated_[i] : query_[i];
-          const float product = lanes_.dot(query, rows + j * k_.stride(), k_.stride()) * k_.factor(j);
+          const float product = simd_.dot(query, rows + j * k_.stride(), k_.stride()) * k_.factor(j);
           logits_[i][key + j - step_] = (product + (k_.with_mean(j) ? mean_dot_[i] : 0.0F)) * unit_[i];
         }
       }
@@ -202,15 +203,15 @@ class PartKernel {
 
   void find_logits_of_rows() noexcept {
     find_rows(k_, k_rows_);
-    lanes_.dense.dot[static_cast<std::size_t>(k_.dtype())](some_rows(k_, k_rows_, keys_),
-                                                           {packed_, logits_[0], unit_, vectors_});
+    simd_.dense.dot[static_cast<std::size_t>(k_.dtype())](some_rows(k_, k_rows_, keys_),
+                                                          {packed_, logits_[0], unit_, vectors_});
     finish_logits();
   }
 
   // Values that a vector does not see may be NaN, and must not meet its weight of zero.
   void add_values_of_rows() noexcept {
     find_rows(v_, v_rows_);
-    const auto add = lanes_.dense.add[static_cast<std::size_t>(v_.dtype())];
+    const auto add = simd_.dense.add[static_cast<std::size_t>(v_.dtype())];
     const KeyRange first = seen_[0].in(keys_);
     const bool all_alike =
         std::all_of(seen_ + 1, seen_ + vectors_, [&](const KeyRange& seen) { return seen.in(keys_) == first; });
@@ -235,13 +236,13 @@ class PartKernel {
       const VectorBlock block = block_of(i * terms, k_work_.vectors);
       std::byte* const quads =
           query_bytes_ + std::size_t{block.first} * k_.dim() + std::size_t{4} * (i * terms - block.first);
-      const float largest = lanes_.largest_magnitude(rotated_[i], k_.dim());
+      const float largest = simd_.largest_magnitude(rotated_[i], k_.dim());
       const bool finite = std::isfinite(largest);
       query_factor_[i] =
           finite ? largest / most * unit_[i] * SideRows::kLevelUnit : std::numeric_limits<float>::quiet_NaN();
       const float factor = largest > kLeastInBytes && finite ? most / largest : 0.0F;
-      const QuerySums sums = lanes_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
-                                                  terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
+      const QuerySums sums = simd_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
+                                                 terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
       starts_[std::size_t{i} * terms] = -128 * sums.high;
       if (terms == 2) starts_[std::size_t{i} * terms + 1] = -128 * sums.low;
     }
@@ -301,7 +302,7 @@ class PartKernel {
       find_mean(first_tile + nth * kTileTokens);
       for (std::uint32_t i = 0; i < queries; ++i) means[nth * queries + i] = i < vectors_ ? mean_dot_[i] * unit_[i] : 0;
     }
-    for_each_block(k_work_, tiles_, lanes_.tile.dot_keys, lanes_.tile.decode_keys[k_.bits()],
+    for_each_block(k_work_, tiles_, simd_.tile.dot_keys, simd_.tile.decode_keys[k_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
                      float* const logits = logits_[0] + (first_tile - step_) + nth * kTileTokens;
                      dot(some, {query_bytes_, starts_, query_factor_, means + nth * queries, queries, logits}, first);
@@ -315,8 +316,8 @@ class PartKernel {
     v_.find_tiles(keys_, next_.place, next_.keys, tiles_);
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - step_;
     for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
-      lanes_.tile.read_scales(tiles_.at[nth].scales, SideRows::kLevelUnit,
-                              value_factors_ + first_tile + nth * kTileTokens);
+      simd_.tile.read_scales(tiles_.at[nth].scales, SideRows::kLevelUnit,
+                             value_factors_ + first_tile + nth * kTileTokens);
     }
     const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
     TilePlaces ahead = tiles_.at[0].ahead;
@@ -324,7 +325,7 @@ class PartKernel {
       std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
       alignas(16) float worth[kStepTiles] = {};
       if (i < vectors_ && sees_some(i)) {
-        lanes_.tile.weigh[terms - 1](
+        simd_.tile.weigh[terms - 1](
             {logits_[i], top_[i], sums_[i], value_factors_, bytes, bytes + kTileTokens, tile_stride, ahead}, worth);
         constexpr std::uint64_t kFetched = std::uint64_t{kWeighLines} * kLineBytes;
         if ((i + 2) * kFetched <= v_.tile_size()) {
@@ -341,7 +342,7 @@ class PartKernel {
 
   void add_values_of_tiles() noexcept {
     const std::uint64_t first_tile = (core::round_down(keys_.begin, kTileTokens) - step_) / kTileTokens;
-    for_each_block(v_work_, tiles_, lanes_.tile.add_values, lanes_.tile.decode_values[v_.bits()],
+    for_each_block(v_work_, tiles_, simd_.tile.add_values, simd_.tile.decode_values[v_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, AddValues add, std::uint32_t first) {
                      const std::uint64_t tile = first_tile + nth;
                      add(some,
@@ -363,7 +364,7 @@ class PartKernel {
     for (std::uint32_t first = 0; first < vectors_; first += 4) {
       const float* rows[4];
       for (std::uint32_t j = 0; j < 4; ++j) rows[j] = query_[std::min(first + j, vectors_ - 1)];
-      lanes_.tile.dot_mean(rows, mean, k_.dim(), mean_dot_ + first);
+      simd_.tile.dot_mean(rows, mean, k_.dim(), mean_dot_ + first);
     }
   }
 
@@ -377,14 +378,14 @@ class PartKernel {
         rows[j] = sees_some(i) ? logits_[i] : kNoLogitsOfStep.data();
         tops[j] = top_[i];
       }
-      lanes_.largest_of_four(rows, kStepKeys, tops);
+      simd_.largest_of_four(rows, kStepKeys, tops);
       for (std::uint32_t i = first; i < std::min(first + 4, vectors_); ++i) {
         const float top = tops[i - first];
         if (top == top_[i]) continue;
         const float keep = std::exp2(top_[i] - top);
         top_[i] = top;
-        lanes_.scale(sums_[i], keep, kRowStep);
-        lanes_.scale(output_[i], keep, v_.stride());
+        simd_.scale(sums_[i], keep, kRowStep);
+        simd_.scale(output_[i], keep, v_.stride());
       }
     }
   }
@@ -392,7 +393,7 @@ class PartKernel {
   // Logits of this step become weights.
   void weigh() noexcept {
     for (std::uint32_t i = 0; i < vectors_; ++i) {
-      if (sees_some(i)) lanes_.exponentiate(logits_[i], kStepKeys, top_[i], sums_[i]);
+      if (sees_some(i)) simd_.exponentiate(logits_[i], kStepKeys, top_[i], sums_[i]);
     }
   }
 
@@ -403,8 +404,7 @@ class PartKernel {
       for (std::uint32_t i = 0; i < vectors_; ++i) {
         for (std::uint64_t j = 0; j < count; ++j) {
           if (!seen_[i].holds(key + j)) continue;
-          lanes_.add_scaled(output_[i], rows + j * v_.stride(), logits_[i][key + j - step_] * v_.factor(j),
-                            v_.stride());
+          simd_.add_scaled(output_[i], rows + j * v_.stride(), logits_[i][key + j - step_] * v_.factor(j), v_.stride());
         }
       }
     }
@@ -421,7 +421,7 @@ class PartKernel {
   const std::uint32_t* const plan_;
   const float* const queries_;
   float* const partials_;
-  const AttendLanes& lanes_;
+  const AttendSimd& simd_;
   SideRows k_, v_;
   SideRows::Place place_{};
   Entry after_, next_;  // the next row's, and the next step's
@@ -463,9 +463,9 @@ class PartKernel {
 }  // namespace
 
 void attend_part_cpu(const runtime::CpuCall& call) noexcept {
-  auto& kernel = call.emplace<PartKernel>(call, attend_lanes(core::best_isa()));
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
-    kernel.run(row, std::min(row + 1, call.last_row - 1));
+  auto& kernel = call.emplace<PartKernel>(call, attend_simd(core::best_isa()));
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
+    kernel.run(row, std::min(row + 1, call.last_item - 1));
   }
 }
 

@@ -17,8 +17,9 @@ KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t 
   return position < pages.sealed_pages * side.page() ? KeySource::sealed : KeySource::dense;
 }
 
-// Entries end at multiples of it. On one device a function of the position alone, so that rows of other texts, later
-// tokens and other rows change nothing; it grows, because every entry costs a partial result. A CPU has few cores.
+// Entries end at multiples of it. On one device a function of the position alone, so that rows of other sequences,
+// later tokens and other rows change nothing; it grows, because every entry costs a partial result. A CPU has few
+// cores.
 std::uint64_t split_keys(const runtime::Target& target, std::uint64_t position) {
   constexpr std::uint64_t kSplitsPerOctave = 16;
   const std::uint64_t first = is_cpu(target) ? 2048 : 512;
@@ -40,19 +41,19 @@ struct KeyRange {
 };
 
 // The keys that are there.
-KeyRange kept(const AttendText& text, const StoredSide& k, const StoredSide& v) {
+KeyRange kept(const AttendSequence& sequence, const StoredSide& k, const StoredSide& v) {
   std::uint64_t first = 0;
-  for (const auto& [side, pages] : {std::pair(&k, &text.k), std::pair(&v, &text.v)}) {
+  for (const auto& [side, pages] : {std::pair(&k, &sequence.k), std::pair(&v, &sequence.v)}) {
     first = std::max(first, pages->first_page * side->page());
-    if (pages->ring && text.length > *pages->ring) first = std::max(first, text.length - *pages->ring);
+    if (pages->ring && sequence.length > *pages->ring) first = std::max(first, sequence.length - *pages->ring);
   }
-  return {first, text.length};
+  return {first, sequence.length};
 }
 
 // The keys that a row sees.
-KeyRange seen(const Attend& call, const AttendText& text, const KeyRange& all, std::uint64_t row) {
+KeyRange seen(const Attend& call, const AttendSequence& sequence, const KeyRange& all, std::uint64_t row) {
   if (call.mask == Mask::none) return all;
-  return {std::max(all.begin, first_seen(call, text, row)), text.length - text.rows + row + 1};
+  return {std::max(all.begin, first_seen(call, sequence, row)), sequence.length - sequence.query_tokens + row + 1};
 }
 
 }  // namespace
@@ -84,38 +85,39 @@ AttendPlanner::AttendPlanner(const Attend& call, const StoredSide& k, const Stor
 std::uint64_t AttendPlanner::add_table(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
   const std::uint64_t at = tables_.size();
   const auto count = static_cast<std::ptrdiff_t>(pages_wanted(side, pages, length) - pages.first_page);
-  tables_.insert(tables_.end(), pages.places.begin(), pages.places.begin() + count);
+  tables_.insert(tables_.end(), pages.page_table.begin(), pages.page_table.begin() + count);
   return at - pages.first_page;  // may pass below zero, as a word that wraps
 }
 
-std::vector<AttendPlanner::Entry> AttendPlanner::entries_of(const AttendText& text, std::uint64_t begin,
+std::vector<AttendPlanner::Entry> AttendPlanner::entries_of(const AttendSequence& sequence, std::uint64_t begin,
                                                             std::uint64_t end) const {
   std::vector<Entry> entries;
   for (std::uint64_t at = begin; at < end; at += entries.back().keys) {
     const std::uint64_t split = split_keys(target_, at);
-    const std::uint64_t stop =
-        std::min({end, core::round_down(at, split) + split, next_cut(k_, text.k, at), next_cut(v_, text.v, at)});
-    entries.push_back({at, stop - at, source_of(k_, text.k, at), source_of(v_, text.v, at)});
+    const std::uint64_t stop = std::min(
+        {end, core::round_down(at, split) + split, next_cut(k_, sequence.k, at), next_cut(v_, sequence.v, at)});
+    entries.push_back({at, stop - at, source_of(k_, sequence.k, at), source_of(v_, sequence.v, at)});
   }
   return entries;
 }
 
-Status AttendPlanner::add(const AttendText& text) {
-  const std::uint64_t vectors = text.rows * group_;
-  const auto text_index = static_cast<std::uint32_t>(texts_++);
-  const KeyRange all = kept(text, k_, v_);
-  for (const std::uint64_t word : {text.length, text.rows, text.token, all.begin, add_table(k_, text.k, text.length),
-                                   add_table(v_, text.v, text.length), text.k.ring.value_or(0), text.v.ring.value_or(0),
-                                   std::uint64_t{text.k.sinks.value_or(0)}, std::uint64_t{text.v.sinks.value_or(0)}}) {
-    text_words_.push_back(static_cast<std::uint32_t>(word));
+Status AttendPlanner::add(const AttendSequence& sequence) {
+  const std::uint64_t vectors = sequence.query_tokens * group_;
+  const auto sequence_index = static_cast<std::uint32_t>(sequences_++);
+  const KeyRange all = kept(sequence, k_, v_);
+  for (const std::uint64_t word :
+       {sequence.length, sequence.query_tokens, sequence.token, all.begin, add_table(k_, sequence.k, sequence.length),
+        add_table(v_, sequence.v, sequence.length), sequence.k.ring.value_or(0), sequence.v.ring.value_or(0),
+        std::uint64_t{sequence.k.sinks.value_or(0)}, std::uint64_t{sequence.v.sinks.value_or(0)}}) {
+    sequence_words_.push_back(static_cast<std::uint32_t>(word));
   }
   if (Status status = check_words(); !status) return status;
   for (std::uint64_t first = 0; first < vectors; first += most_vectors_) {
     const std::uint64_t count = std::min<std::uint64_t>(most_vectors_, vectors - first);
-    const std::uint64_t begin = seen(call_, text, all, first / group_).begin;
-    const std::uint64_t end = seen(call_, text, all, (first + count - 1) / group_).end;
-    Chunk chunk{text_index, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count),
-                entries_of(text, begin, end)};
+    const std::uint64_t begin = seen(call_, sequence, all, first / group_).begin;
+    const std::uint64_t end = seen(call_, sequence, all, (first + count - 1) / group_).end;
+    Chunk chunk{sequence_index, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count),
+                entries_of(sequence, begin, end)};
     entries_ += chunk.entries.size();
     chunks_.push_back(std::move(chunk));
     if (Status status = core::first_error({check_words(), check_partials(chunks_.back())}); !status) return status;
@@ -128,8 +130,8 @@ std::uint64_t AttendPlanner::round_bytes() const {
 }
 
 Status AttendPlanner::check_words() const {
-  const std::uint64_t words =
-      kPlanTexts + text_words_.size() + tables_.size() + chunks_.size() * kChunkWords + entries_ * (kEntryWords + 1);
+  const std::uint64_t words = kPlanSequences + sequence_words_.size() + tables_.size() + chunks_.size() * kChunkWords +
+                              entries_ * (kEntryWords + 1);
   const std::uint64_t bytes = words * sizeof(std::uint32_t);
   return runtime::check_upload(target_, bytes,
                                [&] { return core::text("{}: a plan takes at least {} bytes", kAttend, bytes); });
@@ -146,18 +148,18 @@ Status AttendPlanner::check_partials(const Chunk& chunk) const {
 void AttendPlanner::write(AttendPlan& plan) const {
   for (const Chunk& chunk : chunks_) plan.vectors = std::max(plan.vectors, chunk.vectors);
   plan.words = {0, 0};
-  plan.words.insert(plan.words.end(), text_words_.begin(), text_words_.end());
+  plan.words.insert(plan.words.end(), sequence_words_.begin(), sequence_words_.end());
   const auto tables = static_cast<std::uint32_t>(plan.words.size());
-  for (std::size_t at = kPlanTexts; at < tables; at += kTextWords) {
-    plan.words[at + kTextTable] += tables;
-    plan.words[at + kTextTable + 1] += tables;
+  for (std::size_t at = kPlanSequences; at < tables; at += kSequenceWords) {
+    plan.words[at + kSequenceTable] += tables;
+    plan.words[at + kSequenceTable + 1] += tables;
   }
   plan.words.insert(plan.words.end(), tables_.begin(), tables_.end());
   plan.words[kPlanChunks] = static_cast<std::uint32_t>(plan.words.size());
   std::uint32_t entries = 0;
   for (const Chunk& chunk : chunks_) {
     const auto count = static_cast<std::uint32_t>(chunk.entries.size());
-    for (const std::uint32_t word : {chunk.text, chunk.first, chunk.vectors, entries, count}) {
+    for (const std::uint32_t word : {chunk.sequence, chunk.first, chunk.vectors, entries, count}) {
       plan.words.push_back(word);
     }
     entries += count;
@@ -185,7 +187,7 @@ void AttendPlanner::write_rounds(AttendPlan& plan) const {
                                        std::uint64_t{entry.v == KeySource::sealed ? 1U : 0U}}) {
         plan.words.push_back(static_cast<std::uint32_t>(word));
       }
-      orders.back()[{entry.k, entry.v}].push_back({chunk.text, entry.key, entry_index++});
+      orders.back()[{entry.k, entry.v}].push_back({chunk.sequence, entry.key, entry_index++});
       partials += heads * chunk.vectors;
     }
     plan.partial_bytes = std::max(plan.partial_bytes, partials * partial_bytes());

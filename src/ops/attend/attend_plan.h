@@ -28,20 +28,20 @@ struct StoredSide {
   }
 };
 
-struct AttendText {
-  std::uint64_t length, rows, token;
+struct AttendSequence {
+  std::uint64_t length, query_tokens, token;
   const KvPages& k;
   const KvPages& v;
 };
 
 // The first key that a row sees, whether it is there or not.
-inline std::uint64_t first_seen(const Attend& call, const AttendText& text, std::uint64_t row) {
+inline std::uint64_t first_seen(const Attend& call, const AttendSequence& sequence, std::uint64_t row) {
   if (call.mask == Mask::none || !call.kv.window) return 0;
-  const std::uint64_t end = text.length - text.rows + row + 1;
+  const std::uint64_t end = sequence.length - sequence.query_tokens + row + 1;
   return end > *call.kv.window ? end - *call.kv.window : 0;
 }
 
-// Pages that a text needs, those that have left included.
+// Pages that a sequence needs, those that have left included.
 inline std::uint64_t pages_wanted(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
   const std::uint64_t slots = pages.ring.value_or(length);
   return slots == 0 ? 0 : (slots - 1) / side.page() + 1;
@@ -52,7 +52,7 @@ class AttendPlanner {
   AttendPlanner(const Attend& call, const StoredSide& k, const StoredSide& v, const runtime::Target& target);
 
   // Refuses what is too large for kernels as soon as it is.
-  Status add(const AttendText& text);
+  Status add(const AttendSequence& sequence);
 
   void write(AttendPlan& plan) const;
 
@@ -62,12 +62,12 @@ class AttendPlanner {
     KeySource k, v;
   };
   struct Chunk {
-    std::uint32_t text, first, vectors;
+    std::uint32_t sequence, first, vectors;
     std::vector<Entry> entries;
   };
-  // The chunks of a text come to the same keys one after the other, while these are still in a cache.
+  // The chunks of a sequence come to the same keys one after the other, while these are still in a cache.
   struct Turn {
-    std::uint32_t text;
+    std::uint32_t sequence;
     std::uint64_t key;
     std::uint32_t entry;
 
@@ -75,7 +75,7 @@ class AttendPlanner {
   };
 
   std::uint64_t add_table(const StoredSide& side, const KvPages& pages, std::uint64_t length);
-  std::vector<Entry> entries_of(const AttendText& text, std::uint64_t begin, std::uint64_t end) const;
+  std::vector<Entry> entries_of(const AttendSequence& sequence, std::uint64_t begin, std::uint64_t end) const;
   std::uint64_t partials_of(const Chunk& chunk) const { return chunk.entries.size() * k_.heads() * chunk.vectors; }
   std::uint64_t partial_bytes() const { return partial_floats(static_cast<uint>(v_.dim())) * sizeof(float); }
   std::uint64_t round_bytes() const;
@@ -88,8 +88,8 @@ class AttendPlanner {
   const StoredSide& v_;
   const runtime::Target& target_;
   std::uint64_t most_vectors_, group_;
-  std::uint64_t texts_ = 0, entries_ = 0;
-  std::vector<std::uint32_t> text_words_, tables_;
+  std::uint64_t sequences_ = 0, entries_ = 0;
+  std::vector<std::uint32_t> sequence_words_, tables_;
   std::vector<Chunk> chunks_;
 };
 

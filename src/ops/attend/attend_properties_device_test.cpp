@@ -22,16 +22,17 @@ TEST_F(AttendProperties, NeitherPlacesNorTheBatchChangeABit) {
   EXPECT_TRUE(rc::check("places and batch", [this] {
     seed_from_case();
     const bool sealed = *rc::gen::arbitrary<bool>();
-    Case what{.kv_heads = 2, .group = 4, .lengths = {}, .rows = {}};
+    Case what{.kv_heads = 2, .group = 4, .lengths = {}, .query_tokens = {}};
     if (sealed) what.k = what.v = turbo(4);
     if (*rc::gen::arbitrary<bool>()) what.window = drawn(1, 300);
-    for (std::uint64_t texts = drawn(1, 4); texts > 0; --texts) {
+    for (std::uint64_t sequences = drawn(1, 4); sequences > 0; --sequences) {
       what.lengths.push_back(drawn(1, *rc::gen::element<std::uint64_t>(5, 700)));
-      what.rows.push_back(drawn(1, std::min<std::uint64_t>(what.lengths.back(), 5)));
+      what.query_tokens.push_back(drawn(1, std::min<std::uint64_t>(what.lengths.back(), 5)));
     }
-    const Stored stored = store_texts(what);
-    const Asked asked{
-        .q = queries(what), .rows = what.rows, .arithmetic = *rc::gen::element(Arithmetic::stored, Arithmetic::f32)};
+    const Stored stored = store_sequences(what);
+    const Asked asked{.q = queries(what),
+                      .query_tokens = what.query_tokens,
+                      .arithmetic = *rc::gen::element(Arithmetic::stored, Arithmetic::f32)};
     const Answer together = run(stored.kv, asked);
 
     std::vector<std::size_t> order(what.lengths.size());
@@ -39,41 +40,43 @@ TEST_F(AttendProperties, NeitherPlacesNorTheBatchChangeABit) {
     std::ranges::shuffle(order, random);
     Case other = what;
     other.lengths.clear();
-    other.rows.clear();
+    other.query_tokens.clear();
     Stored moved;
     for (const std::size_t i : order) {
       other.lengths.push_back(what.lengths[i]);
-      other.rows.push_back(what.rows[i]);
+      other.query_tokens.push_back(what.query_tokens[i]);
       moved.k.push_back(stored.k[i]);
       moved.v.push_back(stored.v[i]);
     }
     moved.kv = lay_out(other, moved.k, moved.v);
     for (std::size_t nth = 0; nth < order.size(); ++nth) {
-      const std::uint64_t first = std::accumulate(
-          what.rows.begin(), what.rows.begin() + static_cast<std::ptrdiff_t>(order[nth]), std::uint64_t{0});
-      const Asked alone = part_of(asked, first, {what.rows[order[nth]]});
-      RC_ASSERT(run(one_of(moved.kv, nth), alone) == together.part(first, what.rows[order[nth]]));
+      const std::uint64_t first =
+          std::accumulate(what.query_tokens.begin(),
+                          what.query_tokens.begin() + static_cast<std::ptrdiff_t>(order[nth]), std::uint64_t{0});
+      const Asked alone = part_of(asked, first, {what.query_tokens[order[nth]]});
+      RC_ASSERT(run(one_of(moved.kv, nth), alone) == together.part(first, what.query_tokens[order[nth]]));
     }
-    // The two halves of the batch, in their new order, some texts twice.
+    // The two halves of the batch, in their new order, some sequences twice.
     std::vector<std::size_t> twice(order.size());
     std::iota(twice.begin(), twice.end(), 0U);
     twice.push_back(twice[0]);
     std::vector<float> q_values;
-    std::vector<std::uint64_t> rows;
+    std::vector<std::uint64_t> query_tokens;
     Answer wanted;
     const auto q = ops::reference::contents_of(asked.q.buffer);
     for (const std::size_t nth : twice) {
-      const std::uint64_t first = std::accumulate(
-          what.rows.begin(), what.rows.begin() + static_cast<std::ptrdiff_t>(order[nth]), std::uint64_t{0});
-      for (std::uint64_t i = first * 8 * 64; i < (first + other.rows[nth]) * 8 * 64; ++i) {
+      const std::uint64_t first =
+          std::accumulate(what.query_tokens.begin(),
+                          what.query_tokens.begin() + static_cast<std::ptrdiff_t>(order[nth]), std::uint64_t{0});
+      for (std::uint64_t i = first * 8 * 64; i < (first + other.query_tokens[nth]) * 8 * 64; ++i) {
         q_values.push_back(static_cast<float>(ops::reference::number_at(q, DType::f32, i)));
       }
-      rows.push_back(other.rows[nth]);
-      const Answer part = together.part(first, other.rows[nth]);
+      query_tokens.push_back(other.query_tokens[nth]);
+      const Answer part = together.part(first, other.query_tokens[nth]);
       wanted.out.insert(wanted.out.end(), part.out.begin(), part.out.end());
       wanted.log_sum_exp.insert(wanted.log_sum_exp.end(), part.log_sum_exp.begin(), part.log_sum_exp.end());
     }
-    const Asked again{.q = view_of({8, 64, q_values}), .rows = rows, .arithmetic = asked.arithmetic};
+    const Asked again{.q = view_of({8, 64, q_values}), .query_tokens = query_tokens, .arithmetic = asked.arithmetic};
     RC_ASSERT(run(some_of(moved.kv, twice), again) == wanted);
   }));
 }
@@ -86,7 +89,7 @@ TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
     const std::uint64_t window = drawn(1, length + 5);
     const std::vector<Numbers> k{draw(length, 2, 64, gaussian())};
     const std::vector<Numbers> v{draw(length, 2, 64, gaussian())};
-    const Asked asked{.q = queries(rows, 8, 64), .rows = {rows}};
+    const Asked asked{.q = queries(rows, 8, 64), .query_tokens = {rows}};
     KvView whole = lay_slots({}, k, v);
     whole.window = window;
     const std::uint64_t least = std::min(window + rows - 1, length);
@@ -117,10 +120,10 @@ TEST_F(AttendProperties, InPartsOrAtOnceIsTheSameBits) {
               .lengths = {drawn(1, *rc::gen::element<std::uint64_t>(40, 1300))}};
     const std::uint64_t length = what.lengths[0];
     const std::uint64_t rows = drawn(1, std::min<std::uint64_t>(length, 40));
-    what.rows = {rows};
+    what.query_tokens = {rows};
     if (*rc::gen::arbitrary<bool>()) what.window = drawn(1, length);
-    const Stored stored = store_texts(what);
-    const Asked asked{.q = queries(what), .rows = what.rows};
+    const Stored stored = store_sequences(what);
+    const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Answer at_once = run(stored.kv, asked);
     for (std::uint64_t done = 0; done < rows;) {
       const std::uint64_t next =
@@ -136,8 +139,12 @@ TEST_F(AttendProperties, InPartsOrAtOnceIsTheSameBits) {
 TEST_F(AttendProperties, TheNumberOfThreadsChangesNoBit) {
   if (!on_cpu()) GTEST_SKIP();
   for (const bool sealed : {false, true}) {
-    Case what{
-        .head_dim = 80, .value_dim = 48, .kv_heads = 3, .group = 5, .lengths = {9000, 3, 700}, .rows = {7, 1, 30}};
+    Case what{.head_dim = 80,
+              .value_dim = 48,
+              .kv_heads = 3,
+              .group = 5,
+              .lengths = {9000, 3, 700},
+              .query_tokens = {7, 1, 30}};
     if (sealed) {
       what.k = turbo(3);
       what.v = turbo(5);
@@ -146,8 +153,9 @@ TEST_F(AttendProperties, TheNumberOfThreadsChangesNoBit) {
     for (const std::uint32_t threads : {1U, 2U, 3U, 7U, 16U}) {
       device = Device::open({.threads = threads}).value();
       random.seed(5);
-      const Stored stored = store_texts(what);
-      const Answer found = run(stored.kv, {.q = queries(what), .rows = what.rows, .arithmetic = Arithmetic::stored});
+      const Stored stored = store_sequences(what);
+      const Answer found =
+          run(stored.kv, {.q = queries(what), .query_tokens = what.query_tokens, .arithmetic = Arithmetic::stored});
       if (!wanted) wanted = found;
       EXPECT_TRUE(found == *wanted) << threads << " threads";
     }
@@ -158,10 +166,10 @@ TEST_F(AttendProperties, TheNumberOfThreadsChangesNoBit) {
 // theirs.
 TEST_F(AttendProperties, TwoHalvesMergeIntoTheWhole) {
   for (const bool sealed : {false, true}) {
-    Case what{.lengths = {700}, .rows = {3}};
+    Case what{.lengths = {700}, .query_tokens = {3}};
     if (sealed) what.k = what.v = turbo(4);
-    const Stored whole = store_texts(what);
-    const Asked asked{.q = queries(what), .rows = what.rows, .mask = Mask::none};
+    const Stored whole = store_sequences(what);
+    const Asked asked{.q = queries(what), .query_tokens = what.query_tokens, .mask = Mask::none};
     const Answer wanted = run(whole.kv, asked);
     for (const std::uint64_t cut : {64U, 320U, 576U}) {
       // Pages are the same ones, so that nothing is sealed otherwise. Keys of the second half lose their positions.
@@ -173,7 +181,7 @@ TEST_F(AttendProperties, TwoHalvesMergeIntoTheWhole) {
            {std::tuple(&whole.kv.k, &first.k, &second.k), std::tuple(&whole.kv.v, &first.v, &second.v)}) {
         KvPages pages = *side->sequences[0];
         KvPages rest = pages;
-        rest.places.erase(rest.places.begin(), rest.places.begin() + static_cast<std::ptrdiff_t>(cut / 64));
+        rest.page_table.erase(rest.page_table.begin(), rest.page_table.begin() + static_cast<std::ptrdiff_t>(cut / 64));
         rest.sealed_pages -= std::min<std::uint64_t>(rest.sealed_pages, cut / 64);
         rest.sinks.reset();
         pages.sealed_pages = std::min<std::uint64_t>(pages.sealed_pages, cut / 64);
@@ -202,10 +210,10 @@ TEST_F(AttendProperties, AWindowIsExactlySoManyKeys) {
   const Draw zero = [](std::mt19937_64&, std::uint64_t) { return 0.0; };
   for (const bool sealed : {false, true}) {
     for (const std::uint64_t window : {1U, 2U, 63U, 64U, 65U, 255U, 256U, 257U, 600U}) {
-      Case what{.group = 1, .lengths = {600, 70}, .rows = {70, 70}, .window = window, .k_draw = zero};
+      Case what{.group = 1, .lengths = {600, 70}, .query_tokens = {70, 70}, .window = window, .k_draw = zero};
       if (sealed) what.k = what.v = turbo(4);
-      const Stored stored = store_texts(what);
-      const Asked asked{.q = queries(what), .rows = what.rows};
+      const Stored stored = store_sequences(what);
+      const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
       const Answer found = expect_defined(stored.kv, asked);
       for (const QueryRow& row : all_rows(asked)) {
         const std::uint64_t before = row.token < 70 ? 530 + row.token + 1 : row.token - 69;
@@ -219,13 +227,13 @@ TEST_F(AttendProperties, AWindowIsExactlySoManyKeys) {
 
 TEST_F(AttendProperties, WithoutAMaskEveryRowSeesAllKeys) {
   for (const bool sealed : {false, true}) {
-    Case what{.group = 4, .lengths = {300, 5}, .rows = {9, 9}};
+    Case what{.group = 4, .lengths = {300, 5}, .query_tokens = {9, 9}};
     if (sealed) what.k = what.v = turbo(4);
-    const Stored stored = store_texts(what);
+    const Stored stored = store_sequences(what);
     Numbers same = draw(1, 4, 64, gaussian());
     Numbers q{4, 64, {}};
     for (int i = 0; i < 18; ++i) q.values.insert(q.values.end(), same.values.begin(), same.values.end());
-    const Asked asked{.q = view_of(q), .rows = what.rows, .mask = Mask::none};
+    const Asked asked{.q = view_of(q), .query_tokens = what.query_tokens, .mask = Mask::none};
     const Answer found = expect_defined(stored.kv, asked);
     for (std::uint64_t token = 0; token < 18; ++token) {
       EXPECT_TRUE(found.part(token, 1) == found.part(token / 9 * 9, 1)) << token;

@@ -120,7 +120,7 @@ class StoredSide {
  public:
   explicit StoredSide(const KvSideView& view) : view_(view) {}
 
-  // The head's vector at a position of the text.
+  // The head's vector at a position of the sequence.
   const double* vector(const KvPages& pages, std::uint64_t position, std::uint64_t head) {
     const std::uint64_t dim = view_.dense.shape.dim;
     if (pages.sinks && position < view_.sinks->shape.page_slots) {
@@ -130,7 +130,7 @@ class StoredSide {
     const std::uint64_t slot = pages.ring ? position % *pages.ring : position;
     const std::uint64_t index = slot / page_slots;
     const Source source = index < pages.sealed_pages ? Source::sealed : Source::dense;
-    return page(source, pages.places.at(index - pages.first_page), head).data() + slot % page_slots * dim;
+    return page(source, pages.page_table.at(index - pages.first_page), head).data() + slot % page_slots * dim;
   }
 
  private:
@@ -221,7 +221,7 @@ class Definition {
       if (sinks) what.sink = number_at(*sinks, *call.sink_logits, 0, row.head);
       if (slopes) what.slope = number_at(*slopes, *call.alibi_slopes, 0, row.head);
       std::uint64_t first = 0;
-      for (; row.token - first >= rows_of(call, what.text); ++what.text) first += rows_of(call, what.text);
+      for (; row.token - first >= rows_of(call, what.sequence); ++what.sequence) first += rows_of(call, what.sequence);
       what.row = row.token - first;
       results.push_back(result(call, what));
     }
@@ -231,20 +231,22 @@ class Definition {
  private:
   struct Row {
     std::uint64_t head, kv_head;
-    std::size_t text = 0;
+    std::size_t sequence = 0;
     std::uint64_t row = 0;
     std::vector<double> query = {};
     std::optional<double> sink = {};
     double slope = 0;
   };
 
-  static std::uint64_t rows_of(const Attend& call, std::size_t text) { return call.rows.empty() ? 1 : call.rows[text]; }
+  static std::uint64_t rows_of(const Attend& call, std::size_t sequence) {
+    return call.query_tokens.empty() ? 1 : call.query_tokens[sequence];
+  }
 
   RowResult result(const Attend& call, const Row& row) {
-    const KvPages& k = *call.kv.k.sequences[row.text];
-    const KvPages& v = *call.kv.v.sequences[row.text];
-    const auto length = static_cast<std::int64_t>(call.kv.lengths[row.text]);
-    const std::int64_t position = length - static_cast<std::int64_t>(rows_of(call, row.text) - row.row);
+    const KvPages& k = *call.kv.k.sequences[row.sequence];
+    const KvPages& v = *call.kv.v.sequences[row.sequence];
+    const auto length = static_cast<std::int64_t>(call.kv.lengths[row.sequence]);
+    const std::int64_t position = length - static_cast<std::int64_t>(rows_of(call, row.sequence) - row.row);
     std::int64_t first = static_cast<std::int64_t>(
         std::max(k.first_page * call.kv.k.dense.shape.page_slots, v.first_page * call.kv.v.dense.shape.page_slots));
     if (k.ring) first = std::max(first, length - static_cast<std::int64_t>(*k.ring));

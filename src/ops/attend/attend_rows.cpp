@@ -18,12 +18,12 @@ std::uintptr_t address_of(const std::byte* at) noexcept { return reinterpret_cas
 }  // namespace
 
 SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
-                   const AttendLanes& lanes) noexcept
+                   const AttendSimd& simd) noexcept
     : memory_(memory),
       strides_(strides),
       shape_(shape),
       plan_(plan),
-      lanes_(lanes),
+      simd_(simd),
       dtype_(static_cast<DType>(dense_type(shape.format))),
       layout_{shape.side, sealed_bits(shape.format), shape.dim, shape.page, shape.has_mean ? 1U : 0U},
       page_shift_(std::countr_zero(shape.page)),
@@ -68,15 +68,15 @@ const float* SideRows::rows(std::uint64_t key, std::uint64_t count) noexcept {
 }
 
 SideRows::Run SideRows::run_at(const Place& place, std::uint64_t key) const noexcept {
-  std::uint64_t page = place.text[kTextSinks + shape_.side];
+  std::uint64_t page = place.sequence[kSequenceSinks + shape_.side];
   std::uint64_t slot = key;
   std::uint64_t count = kNever;
   if (!shape_.sinks) {
-    const std::uint32_t ring = place.text[kTextRing + shape_.side];
+    const std::uint32_t ring = place.sequence[kSequenceRing + shape_.side];
     auto position = static_cast<std::uint32_t>(key);  // as all of the plan
     if (ring != 0) position %= ring;
     if (ring != 0) count = ring - position;
-    page = place_of(place.text, position / shape_.page);
+    page = place_of(place.sequence, position / shape_.page);
     slot = position % shape_.page;
     count = std::min(count, shape_.page - slot);
   }

@@ -23,16 +23,16 @@ struct KeyRange {
   }
 };
 
-// Keys or values of one head, wherever a text has them.
+// Keys or values of one head, wherever a sequence has them.
 class SideRows {
  public:
   struct Shape {
     std::uint32_t format, dim, page, side;
     bool has_mean, sinks;
   };
-  // One head's keys of one text.
+  // One head's keys of one sequence.
   struct Place {
-    const std::uint32_t* text;
+    const std::uint32_t* sequence;
     std::uint64_t head;
 
     bool operator==(const Place&) const = default;
@@ -42,7 +42,7 @@ class SideRows {
   static constexpr float kLevelUnit = 1.0F / (1 << kScaleExponent);
 
   SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
-           const AttendLanes& lanes) noexcept;
+           const AttendSimd& simd) noexcept;
 
   bool sealed() const noexcept { return layout_.bits != 0; }
   bool in_rows() const noexcept { return !sealed() && strides_.dim == 1; }
@@ -50,7 +50,7 @@ class SideRows {
   std::uint32_t bits() const noexcept { return layout_.bits; }
   std::uint32_t dim() const noexcept { return shape_.dim; }
   std::uint32_t stride() const noexcept { return padded_row(shape_.dim); }
-  // Which of a sealed text's pages has the key.
+  // Which of a sealed sequence's pages has the key.
   std::uint64_t sealed_page(std::uint64_t key) const noexcept { return key >> page_shift_; }
 
   std::uint32_t tile_size() const noexcept { return tile_bytes_; }
@@ -85,11 +85,11 @@ class SideRows {
     std::uint64_t count;
   };
 
-  std::uint64_t place_of(const std::uint32_t* text, std::uint64_t page) const noexcept {
-    return plan_[static_cast<std::uint32_t>(text[kTextTable + shape_.side] + page)];
+  std::uint64_t place_of(const std::uint32_t* sequence, std::uint64_t page) const noexcept {
+    return plan_[static_cast<std::uint32_t>(sequence[kSequenceTable + shape_.side] + page)];
   }
   const std::byte* page_of(const Place& place, std::uint64_t key) const noexcept {
-    const std::uint64_t page = place_of(place.text, sealed_page(key));
+    const std::uint64_t page = place_of(place.sequence, sealed_page(key));
     return memory_ + 4 * (strides_.offset + page * strides_.page + place.head * strides_.head);
   }
   std::uint32_t sealed_slot(std::uint64_t key) const noexcept {
@@ -108,7 +108,7 @@ class SideRows {
   const SlotStrides strides_;
   const Shape shape_;
   const std::uint32_t* plan_;
-  const AttendLanes& lanes_;
+  const AttendSimd& simd_;
   const DType dtype_;
   const PageLayout layout_;
   // Of sealed pages: a division costs as much as several tokens do, and offsets are asked for every tile.

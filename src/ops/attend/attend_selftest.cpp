@@ -65,7 +65,7 @@ Result<Stored> store_side(Device& device, const Side& side) {
   auto slots = filled(device, side.slots);
   if (!slots) return slots.error();
   const auto list = std::make_shared<KvPages>();
-  list->places = {0, 1};
+  list->page_table = {0, 1};
   Stored stored{{.dense = SlotView::token_major(*slots, side.dense, shape), .sequences = {list}}, {*slots}};
   if (side.page.empty()) return stored;
   auto pages = filled(device, side.page);
@@ -104,7 +104,7 @@ Result<std::vector<float>> attended(Device& device, const Side& k, const Side& v
                      .kv = kv,
                      .out = MutView::token_major(*out, DType::f32, {kRows, kQueryHeads, v.format.head_dim}),
                      .scale = kScale,
-                     .rows = {&rows, 1},
+                     .query_tokens = {&rows, 1},
                      .arithmetic = arithmetic});
   });
   if (!done) return done.error();

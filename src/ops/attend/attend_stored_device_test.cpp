@@ -19,10 +19,10 @@ class AttendStored : public AttendOnDevice {
 
   // Of what a call gives against f64 over what is stored, and of that against f64 over what was to be stored.
   Errors errors_of(const Case& what, Asked asked) {
-    const Stored stored = store_texts(what);
+    const Stored stored = store_sequences(what);
     const KvView exact = lay_slots({.dtype = DType::f32}, stored.k, stored.v);
     asked.arithmetic = Arithmetic::stored;
-    asked.rows = what.rows;
+    asked.query_tokens = what.query_tokens;
     const Answer found = run(stored.kv, asked);
     const auto rows = all_rows(asked);
     const auto restored = Definition(stored.kv).rows(call_of(stored.kv, asked), rows);
@@ -51,7 +51,7 @@ TEST_F(AttendStored, BytesAddLessThanATenthOfTheCodecsError) {
                 .kv_heads = 2,
                 .group = heads.group,
                 .lengths = {700, 1100},
-                .rows = {1, 3}};
+                .query_tokens = {1, 3}};
       const Errors errors = errors_of(what, {.q = queries(what)});
       const double share = std::sqrt(errors.arithmetic / errors.codec);
       RecordProperty(fmt::format("share_{}_{}_{}", bits, heads.k_dim, heads.group), fmt::format("{:.4f}", share));
@@ -71,7 +71,7 @@ TEST_F(AttendStored, PeaksAreAsPreciseAsPlains) {
                       .kv_heads = 2,
                       .group = 4,
                       .lengths = {900},
-                      .rows = {2}};
+                      .query_tokens = {2}};
       const Errors errors = errors_of(what, {.q = queries(what), .scale = scale});
       EXPECT_LT(std::sqrt(errors.arithmetic / errors.codec), 0.1) << bits << " bits, scale " << scale;
     }
@@ -87,12 +87,12 @@ Case one_row(std::uint32_t bits, std::uint32_t group) {
           .kv_heads = 1,
           .group = group,
           .lengths = {600},
-          .rows = {1}};
+          .query_tokens = {1}};
 }
 
 TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
   const Case what = one_row(4, 4);
-  const Stored stored = store_texts(what);
+  const Stored stored = store_sequences(what);
   Numbers q = draw(1, 4, 64, gaussian());
   const Answer plain = run(stored.kv, {.q = view_of(q), .arithmetic = Arithmetic::stored});
   std::fill_n(q.values.begin() + 64, 64, 0.0F);
@@ -112,7 +112,7 @@ TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
 TEST_F(AttendStored, TinyQueriesDoNotOverflow) {
   for (const std::uint32_t bits : {2U, 4U, 6U, 8U}) {
     const Case what = one_row(bits, 4);
-    const Stored stored = store_texts(what);
+    const Stored stored = store_sequences(what);
     const Numbers common = draw(1, 4, 64, gaussian());
     for (const float size : {1e-30F, 1e-34F, 1e-36F, 1e-37F, 1e-38F, 1e-40F, 1e-44F}) {
       Numbers q = common;
@@ -138,7 +138,7 @@ TEST_F(AttendStored, TinyWeightsAddNothing) {
     what.k_draw = [](std::mt19937_64& from, std::uint64_t position) {
       return (position < 64 ? 1.0 : -0.7) + std::normal_distribution<double>(0, 0.01)(from);
     };
-    const Stored stored = store_texts(what);
+    const Stored stored = store_sequences(what);
     const View q = view_of(Numbers{1, 64, std::vector<float>(64, 0.75F)});
     const Answer bytes = run(stored.kv, {.q = q, .scale = 1.0, .arithmetic = Arithmetic::stored});
     const Answer f32 = run(stored.kv, {.q = q, .scale = 1.0, .arithmetic = Arithmetic::f32});

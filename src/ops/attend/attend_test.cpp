@@ -29,8 +29,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 using Pages = std::shared_ptr<KvPages>;
 
-// A sound call that tests spoil in one place. The first text has sinks, sealed pages and a dense end, the second is a
-// ring; pages of keys and values differ.
+// A sound call that tests spoil in one place. The first sequence has sinks, sealed pages and a dense end, the second is
+// a ring; pages of keys and values differ.
 struct Call {
   static constexpr PageFormat kKeyFormat{.codec = turbo(4), .side = KvSide::keys, .head_dim = 64, .tokens = 64};
   static constexpr PageFormat kValueFormat{.codec = turbo(3), .side = KvSide::values, .head_dim = 32, .tokens = 128};
@@ -52,10 +52,10 @@ struct Call {
     };
     fill(kv.k, kKeyFormat);
     fill(kv.v, kValueFormat);
-    k = {std::make_shared<KvPages>(KvPages{.sealed_pages = 3, .places = {2, 0, 1, 3, 5}, .sinks = 1}),
-         std::make_shared<KvPages>(KvPages{.places = {4, 0}, .ring = 100})};
-    v = {std::make_shared<KvPages>(KvPages{.sealed_pages = 1, .places = {2, 1, 5}, .sinks = 0}),
-         std::make_shared<KvPages>(KvPages{.places = {0}, .ring = 90})};
+    k = {std::make_shared<KvPages>(KvPages{.sealed_pages = 3, .page_table = {2, 0, 1, 3, 5}, .sinks = 1}),
+         std::make_shared<KvPages>(KvPages{.page_table = {4, 0}, .ring = 100})};
+    v = {std::make_shared<KvPages>(KvPages{.sealed_pages = 1, .page_table = {2, 1, 5}, .sinks = 0}),
+         std::make_shared<KvPages>(KvPages{.page_table = {0}, .ring = 90})};
     kv.k.sequences.assign(k.begin(), k.end());
     kv.v.sequences.assign(v.begin(), v.end());
     kv.lengths = {300, 200};
@@ -66,7 +66,7 @@ struct Call {
   KvView kv;
   std::vector<Pages> k, v;  // as kv has them
   double scale = 0.125;
-  std::vector<std::uint64_t> rows{2, 3};
+  std::vector<std::uint64_t> query_tokens{2, 3};
   Mask mask = Mask::causal;
   Arithmetic arithmetic = Arithmetic::stored;
   std::optional<double> soft_cap = 30;
@@ -81,7 +81,7 @@ class AttendCheck : public ::testing::Test {
                          .kv = call.kv,
                          .out = call.out,
                          .scale = call.scale,
-                         .rows = call.rows,
+                         .query_tokens = call.query_tokens,
                          .mask = call.mask,
                          .soft_cap = call.soft_cap,
                          .sink_logits = call.sink_logits,
@@ -128,7 +128,7 @@ TEST_F(AttendCheck, AcceptsASoundCall) {
     c.q = c.q.slice(0, 2);
     c.out = c.out.slice(0, 2);
     c.log_sum_exp = c.log_sum_exp->slice(0, 2);
-    c.rows.clear();
+    c.query_tokens.clear();
   });
 }
 
@@ -312,17 +312,21 @@ TEST_F(AttendCheck, RefusesBadNumbers) {
       "mask is none; wanted causal where there is a window");
 }
 
-TEST_F(AttendCheck, RefusesTextsThatDoNotFitTogether) {
-  expect_refused([](Call& c) { c.kv.lengths.pop_back(); }, "kv.lengths is of 1 texts; wanted as many as k and v have");
-  expect_refused([](Call& c) { c.kv.k.sequences.pop_back(); }, "kv.lengths is of 2 texts");
-  expect_refused([](Call& c) { c.kv.v.sequences.pop_back(); }, "kv.lengths is of 2 texts");
-  expect_refused([](Call& c) { c.rows.pop_back(); }, "rows is of 1 texts; wanted the 2 of kv");
-  expect_refused([](Call& c) { c.rows.push_back(0); }, "rows is of 3 texts; wanted the 2 of kv");
-  expect_refused([](Call& c) { c.rows.clear(); }, "rows is 2 tokens together; wanted the 5 of q");
-  expect_refused([](Call& c) { c.rows[1] = 2; }, "rows is 4 tokens together; wanted the 5 of q");
-  expect_refused([](Call& c) { c.rows[1] = 4; }, "rows[1] is 4; wanted at most the 3 tokens that q has left");
-  expect_refused([](Call& c) { c.rows[1] = kMax; }, "rows[1] is 18446744073709551615; wanted at most the 3");
-  expect_refused([](Call& c) { c.kv.lengths[1] = 2; }, "rows[1] is 3; wanted at most the 2 tokens of the text");
+TEST_F(AttendCheck, RefusesSequencesThatDoNotFitTogether) {
+  expect_refused([](Call& c) { c.kv.lengths.pop_back(); },
+                 "kv.lengths is of 1 sequences; wanted as many as k and v have");
+  expect_refused([](Call& c) { c.kv.k.sequences.pop_back(); }, "kv.lengths is of 2 sequences");
+  expect_refused([](Call& c) { c.kv.v.sequences.pop_back(); }, "kv.lengths is of 2 sequences");
+  expect_refused([](Call& c) { c.query_tokens.pop_back(); }, "query_tokens is of 1 sequences; wanted the 2 of kv");
+  expect_refused([](Call& c) { c.query_tokens.push_back(0); }, "query_tokens is of 3 sequences; wanted the 2 of kv");
+  expect_refused([](Call& c) { c.query_tokens.clear(); }, "query_tokens is 2 tokens together; wanted the 5 of q");
+  expect_refused([](Call& c) { c.query_tokens[1] = 2; }, "query_tokens is 4 tokens together; wanted the 5 of q");
+  expect_refused([](Call& c) { c.query_tokens[1] = 4; },
+                 "query_tokens[1] is 4; wanted at most the 3 tokens that q has left");
+  expect_refused([](Call& c) { c.query_tokens[1] = kMax; },
+                 "query_tokens[1] is 18446744073709551615; wanted at most the 3");
+  expect_refused([](Call& c) { c.kv.lengths[1] = 2; },
+                 "query_tokens[1] is 3; wanted at most the 2 tokens of the sequence");
   expect_accepted([](Call& c) {  // who sees all need not be among the keys
     c.kv.lengths[1] = 2;
     c.mask = Mask::none;
@@ -341,7 +345,7 @@ TEST_F(AttendCheck, PositionsThatPassTheLargestNumberAreRefused) {
     expect_refused(
         [&](Call& c) {
           c.kv = KvView::of_slots(c.kv.k.dense, c.kv.v.dense, {&run, 1});
-          c.rows = {5};
+          c.query_tokens = {5};
         },
         fmt::format("kv.lengths[0] is {}; wanted at most 2147483647", kMax));
   }
@@ -351,27 +355,29 @@ TEST_F(AttendCheck, PositionsThatPassTheLargestNumberAreRefused) {
 
 TEST_F(AttendCheck, RefusesBadPageLists) {
   for (const bool keys : {true, false}) {
-    const auto pages = [keys](Call& c, std::size_t text) -> KvPages& { return keys ? *c.k[text] : *c.v[text]; };
+    const auto pages = [keys](Call& c, std::size_t sequence) -> KvPages& {
+      return keys ? *c.k[sequence] : *c.v[sequence];
+    };
     const auto side = [keys](Call& c) -> KvSideView& { return keys ? c.kv.k : c.kv.v; };
     const std::string name = keys ? "kv.k.sequences" : "kv.v.sequences";
     const std::string first = name + "[0] is ";
     const std::string second = name + "[1] is ";
     expect_refused([&](Call& c) { side(c).sequences[1] = nullptr; },
-                   second + "null; wanted the pages of a text of 200");
-    expect_refused([&](Call& c) { pages(c, 0).places.pop_back(); },
-                   first + "a list of fewer pages; wanted the pages of a text of 300 tokens");
-    expect_refused([&](Call& c) { pages(c, 0).places.clear(); }, first + "a list of fewer pages");
+                   second + "null; wanted the pages of a sequence of 200");
+    expect_refused([&](Call& c) { pages(c, 0).page_table.pop_back(); },
+                   first + "a list of fewer pages; wanted the pages of a sequence of 300 tokens");
+    expect_refused([&](Call& c) { pages(c, 0).page_table.clear(); }, first + "a list of fewer pages");
     expect_refused([&](Call& c) { pages(c, 0).first_page = 6; }, first + "a list of fewer pages");
     expect_refused([&](Call& c) { pages(c, 0).first_page = kMax; }, first + "a list of fewer pages");
     expect_refused([&](Call& c) { pages(c, 0).sealed_pages = 6; }, first + "sealed pages that are not there");
     expect_refused([&](Call& c) { pages(c, 0).sealed_pages = kMax; }, first + "sealed pages that are not there");
     expect_refused([&](Call& c) { side(c).sealed.reset(); }, first + "sealed pages that are not there");
-    expect_refused([&](Call& c) { pages(c, 0).places.front() = 3; }, first + "a place beyond the pool's pages");
-    expect_refused([&](Call& c) { pages(c, 0).places.back() = 6; }, first + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 0).page_table.front() = 3; }, first + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 0).page_table.back() = 6; }, first + "a place beyond the pool's pages");
     expect_refused(
         [&](Call& c) {
           pages(c, 0).sealed_pages = 0;
-          pages(c, 0).places.front() = 6;
+          pages(c, 0).page_table.front() = 6;
         },
         first + "a place beyond the pool's pages");
     expect_refused([&](Call& c) { pages(c, 0).sinks = 2; }, first + "sinks of no page");
@@ -380,17 +386,17 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
     expect_refused([&](Call& c) { pages(c, 1).ring = (std::uint64_t{1} << 32) + 5; },
                    name + "[1].ring is 4294967301; wanted at most 4294967295");
     expect_refused([&](Call& c) { pages(c, 1).ring = 129; }, second + "a list of fewer pages");
-    expect_refused([&](Call& c) { pages(c, 1).places.front() = 6; }, second + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 1).page_table.front() = 6; }, second + "a place beyond the pool's pages");
     expect_refused([&](Call& c) { pages(c, 1).sealed_pages = 1; }, second + "a ring with sealed pages");
     expect_refused([&](Call& c) { pages(c, 1).sinks = 0; }, second + "a ring with sealed pages, sinks");
     expect_refused([&](Call& c) { pages(c, 1).first_page = 1; },
                    second + "a ring with sealed pages, sinks or pages that");
-    expect_accepted([&](Call& c) { pages(c, 0).places.push_back(77); });  // a page that no token is in yet
-    expect_accepted([&](Call& c) {                                        // all that were sealed have left
+    expect_accepted([&](Call& c) { pages(c, 0).page_table.push_back(77); });  // a page that no token is in yet
+    expect_accepted([&](Call& c) {                                            // all that were sealed have left
       const std::uint64_t left = pages(c, 0).sealed_pages;
       pages(c, 0).first_page = left;
-      pages(c, 0).places.erase(pages(c, 0).places.begin(),
-                               pages(c, 0).places.begin() + static_cast<std::ptrdiff_t>(left));
+      pages(c, 0).page_table.erase(pages(c, 0).page_table.begin(),
+                                   pages(c, 0).page_table.begin() + static_cast<std::ptrdiff_t>(left));
       side(c).sealed.reset();
       c.kv.window = 80;
     });
@@ -403,16 +409,17 @@ TEST_F(AttendCheck, RefusesRowsWhoseWindowBeginsBeforeWhatIsThere) {
     const auto leave = [keys](Call& c, std::optional<std::uint64_t> window) {
       KvPages& pages = keys ? *c.k[0] : *c.v[0];
       pages.first_page = keys ? 2 : 1;
-      pages.places.erase(pages.places.begin(), pages.places.begin() + (keys ? 2 : 1));
+      pages.page_table.erase(pages.page_table.begin(), pages.page_table.begin() + (keys ? 2 : 1));
       pages.sinks.reset();
-      c.rows = {5, 0};
+      c.query_tokens = {5, 0};
       c.kv.window = window;
     };
     const std::string there = keys ? "and kv.k.sequences[0] has nothing before position 128"
                                    : "and kv.v.sequences[0] has nothing before position 128";
     expect_accepted([&](Call& c) { leave(c, 296 - 128); });
-    expect_refused([&](Call& c) { leave(c, 296 - 127); },
-                   "rows[0] is 5; wanted rows that see what is there: the first sees position 127 and on, " + there);
+    expect_refused(
+        [&](Call& c) { leave(c, 296 - 127); },
+        "query_tokens[0] is 5; wanted rows that see what is there: the first sees position 127 and on, " + there);
     expect_refused([&](Call& c) { leave(c, {}); }, "the first sees position 0 and on, " + there);
     expect_refused(
         [&](Call& c) {
@@ -424,11 +431,11 @@ TEST_F(AttendCheck, RefusesRowsWhoseWindowBeginsBeforeWhatIsThere) {
   // A ring of 100 keys and 90 values, 200 tokens, rows at 197 and on: a window is held to what the ring has.
   expect_accepted([](Call& c) { c.kv.window = 198 - 110; });
   expect_refused([](Call& c) { c.kv.window = 198 - 110 + 1; },
-                 "rows[1] is 3; wanted rows that see what is there: the first sees position 109 and on, and "
+                 "query_tokens[1] is 3; wanted rows that see what is there: the first sees position 109 and on, and "
                  "kv.v.sequences[1] has nothing before position 110");
 }
 
-// One page of `slots` slots that is all pages of any text: small views, and large plans.
+// One page of `slots` slots that is all pages of any sequence: small views, and large plans.
 struct SmallCall : Call {
   SmallCall(Device& device, std::uint64_t slots, std::uint64_t kv_heads, std::uint64_t group, std::uint64_t tokens)
       : Call(device) {
@@ -443,16 +450,16 @@ struct SmallCall : Call {
     sink_logits.reset();
     alibi_slopes.reset();
     log_sum_exp.reset();
-    rows.clear();
+    query_tokens.clear();
   }
 
-  void add_text(std::uint64_t length, std::uint64_t text_rows = 1) {
+  void add_sequence(std::uint64_t length, std::uint64_t tokens_of_query = 1) {
     const auto pages = std::make_shared<KvPages>();
-    pages->places.resize((length - 1) / kv.k.dense.shape.page_slots + 1);
+    pages->page_table.resize((length - 1) / kv.k.dense.shape.page_slots + 1);
     kv.k.sequences.push_back(pages);
     kv.v.sequences.push_back(pages);
     kv.lengths.push_back(length);
-    rows.push_back(text_rows);
+    query_tokens.push_back(tokens_of_query);
   }
 };
 
@@ -463,22 +470,22 @@ TEST_F(AttendCheck, RefusesWhatOneBindingCannotAddress) {
                  Errc::unsupported);
 
   SmallCall many_queries(device, 1, 1, 4, 100);
-  many_queries.add_text(500, 100);
+  many_queries.add_sequence(500, 100);
   test::expect_error(check(many_queries), Errc::unsupported,
                      {"attend: scratch for 400 query vectors takes 25664 bytes; gpu:7 can address 10000 bytes"});
 
   SmallCall many_pages(device, 1, 1, 4, 1);
-  many_pages.add_text(2000);
+  many_pages.add_sequence(2000);
   test::expect_error(check(many_pages), Errc::unsupported, {"attend: a plan takes at least 16048 bytes; gpu:7"});
 
   SmallCall many_entries(device, 512, 1, 1, 1500);
-  many_entries.add_text(60000, 1500);
+  many_entries.add_sequence(60000, 1500);
   target.limits.max_binding_bytes = 130000;
   test::expect_error(check(many_entries), Errc::unsupported,
                      {"attend: a plan takes at least", "gpu:7 can address 130000"});
 
   SmallCall many_results(device, 512, 2, 8, 1);
-  many_results.add_text(10000);
+  many_results.add_sequence(10000);
   target.limits.max_binding_bytes = 30000;
   test::expect_error(
       check(many_results), Errc::unsupported,
@@ -488,7 +495,7 @@ TEST_F(AttendCheck, RefusesWhatOneBindingCannotAddress) {
 TEST_F(AttendCheck, RefusesMorePartialResultsThanKernelsCount) {
   constexpr std::uint64_t kHeads = 32000;
   SmallCall call(device, 1, kHeads, 16, 1);
-  call.add_text(1048576);
+  call.add_sequence(1048576);
   test::expect_error(check(call), Errc::unsupported,
                      {"attend: partial results of 512000 query vectors take 17825792000"});
 }
@@ -496,12 +503,12 @@ TEST_F(AttendCheck, RefusesMorePartialResultsThanKernelsCount) {
 TEST_F(AttendCheck, OfNoTokensIsNothing) {
   Call call(device);
   call.q.shape.tokens = call.out.shape.tokens = call.log_sum_exp->shape.tokens = 0;
-  call.rows = {0, 0};
+  call.query_tokens = {0, 0};
   EXPECT_TRUE(check(call)->empty());
   call.kv = {.k = call.kv.k, .v = call.kv.v};
   call.kv.k.sequences.clear();
   call.kv.v.sequences.clear();
-  call.rows.clear();
+  call.query_tokens.clear();
   EXPECT_TRUE(check(call)->empty());
 }
 
@@ -519,7 +526,7 @@ struct Entry {
 };
 
 struct Chunk {
-  std::uint64_t text, first, vectors, round;
+  std::uint64_t sequence, first, vectors, round;
   std::vector<Entry> entries;
 };
 
@@ -536,7 +543,7 @@ std::vector<Chunk> chunks_of(const AttendPlan& plan) {
     require(plan.rounds[round].first_chunk == chunks.size(), "rounds have all chunks, one after the other");
     for (std::size_t i = 0; i < plan.rounds[round].chunks; ++i) {
       const std::uint32_t* const chunk = &words.at(words[kPlanChunks] + chunks.size() * kChunkWords);
-      chunks.push_back({chunk[kChunkText], chunk[kChunkVector], chunk[kChunkVectors], round, {}});
+      chunks.push_back({chunk[kChunkSequence], chunk[kChunkVector], chunk[kChunkVectors], round, {}});
     }
     for (const AttendPart& part : plan.rounds[round].parts) {
       for (std::uint32_t i = 0; i < part.entries; ++i) {
@@ -564,14 +571,14 @@ std::vector<Chunk> chunks_of(const AttendPlan& plan) {
   return chunks;
 }
 
-// A call's text, from the definitions in kv_view.h and ops.h, one key at a time.
-struct ModelText {
+// A call's sequence, from the definitions in kv_view.h and ops.h, one key at a time.
+struct ModelSequence {
   const Attend& call;
   std::size_t index;
 
   const KvPages& pages(const KvSideView& side) const { return *side.sequences[index]; }
   std::uint64_t length() const { return call.kv.lengths[index]; }
-  std::uint64_t rows() const { return call.rows.empty() ? 1 : call.rows[index]; }
+  std::uint64_t rows() const { return call.query_tokens.empty() ? 1 : call.query_tokens[index]; }
   std::uint64_t group() const { return call.q.shape.heads / call.kv.k.dense.shape.heads; }
 
   bool is_there(const KvSideView& side, std::uint64_t key) const {
@@ -607,18 +614,19 @@ struct ModelText {
 
   // Whether a kernel finds a key in memory that is there, and where it should.
   void check_place(const AttendPlan& plan, const KvSideView& side, std::uint32_t nth, std::uint64_t key) const {
-    const std::uint32_t* const text = &plan.words.at(kPlanTexts + index * kTextWords);
+    const std::uint32_t* const sequence = &plan.words.at(kPlanSequences + index * kSequenceWords);
     const KvPages& list = pages(side);
     if (source(side, key) == KeySource::sinks) {
-      require(text[kTextSinks + nth] == *list.sinks && *list.sinks < side.sinks->shape.pages, "the page of sinks");
+      require(sequence[kSequenceSinks + nth] == *list.sinks && *list.sinks < side.sinks->shape.pages,
+              "the page of sinks");
       return;
     }
-    const std::uint32_t ring = text[kTextRing + nth];
+    const std::uint32_t ring = sequence[kSequenceRing + nth];
     require(ring == list.ring.value_or(0), "the ring");
     const std::uint64_t page = (ring == 0 ? key : key % ring) / side.dense.shape.page_slots;
-    const std::uint32_t at = text[kTextTable + nth] + static_cast<std::uint32_t>(page);  // may wrap
+    const std::uint32_t at = sequence[kSequenceTable + nth] + static_cast<std::uint32_t>(page);  // may wrap
     require(at < plan.words[kPlanChunks], "inside the tables");
-    require(plan.words[at] == list.places.at(page - list.first_page), "the place of a page");
+    require(plan.words[at] == list.page_table.at(page - list.first_page), "the place of a page");
     const bool sealed = source(side, key) == KeySource::sealed;
     require(plan.words[at] < (sealed ? side.sealed->shape.pages : side.dense.shape.pages), "a page of the pool");
   }
@@ -632,25 +640,26 @@ bool on_grid(const runtime::Target& target, std::uint64_t position) {
   return position % (position < 16384 ? 512 : position < 32768 ? 1024 : position < 65536 ? 2048 : 4096) == 0;
 }
 
-void check_chunk(const ModelText& text, const runtime::Target& target, const AttendPlan& plan, const Chunk& chunk) {
-  const std::uint64_t first_row = chunk.first / text.group();
-  const std::uint64_t last_row = (chunk.first + chunk.vectors - 1) / text.group();
+void check_chunk(const ModelSequence& sequence, const runtime::Target& target, const AttendPlan& plan,
+                 const Chunk& chunk) {
+  const std::uint64_t first_row = chunk.first / sequence.group();
+  const std::uint64_t last_row = (chunk.first + chunk.vectors - 1) / sequence.group();
   std::uint64_t next = 0;  // entry
   std::uint64_t covered = 0;
-  for (std::uint64_t key = 0; key < text.length(); ++key) {
+  for (std::uint64_t key = 0; key < sequence.length(); ++key) {
     bool seen = false;
-    for (std::uint64_t row = first_row; row <= last_row; ++row) seen = seen || text.sees(row, key);
+    for (std::uint64_t row = first_row; row <= last_row; ++row) seen = seen || sequence.sees(row, key);
     while (next < chunk.entries.size() && chunk.entries[next].end() <= key) ++next;
     const bool held = next < chunk.entries.size() && chunk.entries[next].key <= key;
     require(held == seen, "entries have the keys that rows see, and no others");
     if (!held) continue;
     ++covered;
     const Entry& entry = chunk.entries[next];
-    require(entry.k == text.source(text.call.kv.k, key), "an entry's keys have one source");
-    require(entry.v == text.source(text.call.kv.v, key), "an entry's values have one source");
+    require(entry.k == sequence.source(sequence.call.kv.k, key), "an entry's keys have one source");
+    require(entry.v == sequence.source(sequence.call.kv.v, key), "an entry's values have one source");
     require(key == entry.key || !on_grid(target, key), "entries end on the grid");
-    text.check_place(plan, text.call.kv.k, 0, key);
-    text.check_place(plan, text.call.kv.v, 1, key);
+    sequence.check_place(plan, sequence.call.kv.k, 0, key);
+    sequence.check_place(plan, sequence.call.kv.v, 1, key);
     const bool cut = key == entry.key && next > 0;
     require(
         !cut || on_grid(target, key) || entry.k != chunk.entries[next - 1].k || entry.v != chunk.entries[next - 1].v,
@@ -692,39 +701,41 @@ void check_plan(const Attend& call, const runtime::Target& target, const AttendP
   std::uint64_t token = 0;
   std::size_t next = 0;
   for (std::size_t index = 0; index < call.kv.lengths.size(); ++index) {
-    const ModelText text{call, index};
-    const std::uint32_t* const words = &plan.words.at(kPlanTexts + index * kTextWords);
-    require(words[kTextLength] == text.length() && words[kTextRows] == text.rows() && words[kTextToken] == token,
-            "the text's numbers");
-    for (std::uint64_t key = 0; key < text.length(); ++key) {
-      require((key >= words[kTextFirst]) == (text.is_there(call.kv.k, key) && text.is_there(call.kv.v, key)),
-              "the first key that is there");
+    const ModelSequence sequence{call, index};
+    const std::uint32_t* const words = &plan.words.at(kPlanSequences + index * kSequenceWords);
+    require(words[kSequenceLength] == sequence.length() && words[kSequenceQueryTokens] == sequence.rows() &&
+                words[kSequenceToken] == token,
+            "the sequence's numbers");
+    for (std::uint64_t key = 0; key < sequence.length(); ++key) {
+      require(
+          (key >= words[kSequenceFirst]) == (sequence.is_there(call.kv.k, key) && sequence.is_there(call.kv.v, key)),
+          "the first key that is there");
     }
     std::uint64_t vectors = 0;
-    for (; next < chunks.size() && chunks[next].text == index; ++next) {
+    for (; next < chunks.size() && chunks[next].sequence == index; ++next) {
       require(chunks[next].first == vectors && chunks[next].vectors > 0, "chunks have all vectors, once");
       require(chunks[next].vectors <= plan.vectors, "no chunk is larger than the largest");
       vectors += chunks[next].vectors;
-      check_chunk(text, target, plan, chunks[next]);
+      check_chunk(sequence, target, plan, chunks[next]);
     }
-    require(vectors == text.rows() * text.group(), "all vectors have chunks");
-    token += text.rows();
+    require(vectors == sequence.rows() * sequence.group(), "all vectors have chunks");
+    token += sequence.rows();
   }
-  require(next == chunks.size(), "chunks are in the order of their texts");
+  require(next == chunks.size(), "chunks are in the order of their sequences");
   check_scratch(call, target, plan, chunks);
 }
 
 bool has_all_that_rows_see(const Attend& call) {
   for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
-    const ModelText text{call, i};
-    for (std::uint64_t row = 0; row < text.rows(); ++row) {
-      if (!text.has_all_of_its_window(row)) return false;
+    const ModelSequence sequence{call, i};
+    for (std::uint64_t row = 0; row < sequence.rows(); ++row) {
+      if (!sequence.has_all_of_its_window(row)) return false;
     }
   }
   return true;
 }
 
-// Whether a list names what the text needs, page by page.
+// Whether a list names what the sequence needs, page by page.
 bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length) {
   if (pages.ring && (*pages.ring == 0 || pages.first_page != 0 || pages.sealed_pages != 0 || pages.sinks)) return false;
   if (pages.sinks && (!side.sinks || *pages.sinks >= side.sinks->shape.pages)) return false;
@@ -732,8 +743,8 @@ bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length
       (pages.ring.value_or(length) + side.dense.shape.page_slots - 1) / side.dense.shape.page_slots;
   if (pages.first_page > count || pages.sealed_pages > count) return false;
   for (std::uint64_t page = pages.first_page; page < count; ++page) {
-    if (page - pages.first_page >= pages.places.size()) return false;
-    const std::uint32_t place = pages.places[page - pages.first_page];
+    if (page - pages.first_page >= pages.page_table.size()) return false;
+    const std::uint32_t place = pages.page_table[page - pages.first_page];
     if (page < pages.sealed_pages ? !side.sealed || place >= side.sealed->shape.pages
                                   : place >= side.dense.shape.pages) {
       return false;
@@ -777,9 +788,9 @@ class AttendPlans : public AttendCheck {
     }
     for (std::uint64_t at = pages.first_page; at < count; ++at) {
       const std::uint64_t pool = at < pages.sealed_pages ? side.sealed->shape.pages : side.dense.shape.pages;
-      pages.places.push_back(static_cast<std::uint32_t>(upto(pool - 1)));
+      pages.page_table.push_back(static_cast<std::uint32_t>(upto(pool - 1)));
     }
-    if (sometimes(4)) pages.places.push_back(static_cast<std::uint32_t>(upto(kMax >> 32)));
+    if (sometimes(4)) pages.page_table.push_back(static_cast<std::uint32_t>(upto(kMax >> 32)));
     return pages;
   }
 
@@ -790,23 +801,23 @@ class AttendPlans : public AttendCheck {
     call.kv = {.k = draw_side(KvSide::keys, heads), .v = draw_side(KvSide::values, heads)};
     if (sometimes(3)) call.mask = Mask::none;
     if (call.mask == Mask::causal && sometimes(2)) call.kv.window = 1 + upto(sometimes(2) ? 20 : 1500);
-    call.rows.clear();
+    call.query_tokens.clear();
     call.k.clear();
     call.v.clear();
     std::uint64_t tokens = 0;
-    for (std::uint64_t texts = upto(4); texts > 0; --texts) {
+    for (std::uint64_t sequences = upto(4); sequences > 0; --sequences) {
       const std::uint64_t length = upto(sometimes(2) ? 40 : 2500);
       call.kv.lengths.push_back(length);
-      call.rows.push_back(upto(call.mask == Mask::none ? 20 : std::min<std::uint64_t>(length, 20)));
-      tokens += call.rows.back();
-      const std::uint64_t before = length + 1 - std::max<std::uint64_t>(call.rows.back(), 1);
+      call.query_tokens.push_back(upto(call.mask == Mask::none ? 20 : std::min<std::uint64_t>(length, 20)));
+      tokens += call.query_tokens.back();
+      const std::uint64_t before = length + 1 - std::max<std::uint64_t>(call.query_tokens.back(), 1);
       const std::uint64_t seen = before - std::min(before, call.kv.window.value_or(before));
       call.k.push_back(std::make_shared<KvPages>(draw_pages(call.kv.k, length, seen)));
       call.v.push_back(std::make_shared<KvPages>(draw_pages(call.kv.v, length, seen)));
     }
     if (call.kv.window && !call.k.empty() && sometimes(2)) {  // begins near where another source does
       const std::uint64_t sealed = call.k[0]->sealed_pages * call.kv.k.dense.shape.page_slots;
-      const std::uint64_t end = call.kv.lengths[0] + 1 - call.rows[0];
+      const std::uint64_t end = call.kv.lengths[0] + 1 - call.query_tokens[0];
       call.kv.window = 1 + (end > sealed ? end - sealed - upto(1) : 0);
     }
     call.kv.k.sequences.assign(call.k.begin(), call.k.end());
@@ -828,9 +839,10 @@ class AttendPlans : public AttendCheck {
     switch (upto(5)) {
       case 0: pages.first_page = near(pages.first_page); break;
       case 1: pages.sealed_pages = near(pages.sealed_pages); break;
-      case 2: pages.places.resize(near(pages.places.size())); break;
+      case 2: pages.page_table.resize(near(pages.page_table.size())); break;
       case 3:
-        if (!pages.places.empty()) pages.places[upto(pages.places.size() - 1)] = static_cast<std::uint32_t>(upto(6));
+        if (!pages.page_table.empty())
+          pages.page_table[upto(pages.page_table.size() - 1)] = static_cast<std::uint32_t>(upto(6));
         break;
       case 4: pages.sinks = static_cast<std::uint32_t>(upto(3)); break;
       default: pages.ring = near(pages.ring.value_or(2)); break;
@@ -838,7 +850,8 @@ class AttendPlans : public AttendCheck {
   }
 
   Attend attend_of(const Call& call) const {
-    return {.q = call.q, .kv = call.kv, .out = call.out, .scale = 1, .rows = call.rows, .mask = call.mask};
+    return {
+        .q = call.q, .kv = call.kv, .out = call.out, .scale = 1, .query_tokens = call.query_tokens, .mask = call.mask};
   }
 
   Buffer memory = device.allocate(1 << 20).value();
@@ -877,26 +890,26 @@ TEST_F(AttendPlans, OfListsThatMayBeSpoiledAreRefusedOrStayInside) {
   }));
 }
 
-TEST_F(AttendPlans, OfATextDoNotDependOnOtherTexts) {
-  EXPECT_TRUE(rc::check("texts alone", [this] {
+TEST_F(AttendPlans, OfASequenceDoNotDependOnOtherSequences) {
+  EXPECT_TRUE(rc::check("sequences alone", [this] {
     const Call call = draw();
     const auto plan = check_attend(attend_of(call), target);
     RC_PRE(plan.ok());
     const std::vector<Chunk> together = chunks_of(*plan);
     std::uint64_t token = 0;
     std::size_t next = 0;
-    for (std::size_t i = 0; i < call.rows.size(); ++i) {
+    for (std::size_t i = 0; i < call.query_tokens.size(); ++i) {
       Call alone = call;
       alone.kv.k.sequences = {call.kv.k.sequences[i]};
       alone.kv.v.sequences = {call.kv.v.sequences[i]};
       alone.kv.lengths = {call.kv.lengths[i]};
-      alone.rows = {call.rows[i]};
-      alone.q = call.q.slice(token, call.rows[i]);
-      alone.out = call.out.slice(token, call.rows[i]);
-      token += call.rows[i];
+      alone.query_tokens = {call.query_tokens[i]};
+      alone.q = call.q.slice(token, call.query_tokens[i]);
+      alone.out = call.out.slice(token, call.query_tokens[i]);
+      token += call.query_tokens[i];
       for (const Chunk& chunk : chunks_of(check_attend(attend_of(alone), target).value())) {
         const Chunk& same = together.at(next++);
-        RC_ASSERT(same.text == i);
+        RC_ASSERT(same.sequence == i);
         RC_ASSERT(same.first == chunk.first);
         RC_ASSERT(same.vectors == chunk.vectors);
         const auto told = [](const Entry& entry) { return std::tuple(entry.key, entry.keys, entry.k, entry.v); };
@@ -907,17 +920,17 @@ TEST_F(AttendPlans, OfATextDoNotDependOnOtherTexts) {
   }));
 }
 
-TEST_F(AttendPlans, OfALongTextHaveLongerEntries) {
+TEST_F(AttendPlans, OfALongSequenceHaveLongerEntries) {
   Call call(device);
   call.kv.lengths = {140000, 70000};
   call.k[0]->sealed_pages = 2100;
-  call.k[0]->places.assign(2188, 2);
+  call.k[0]->page_table.assign(2188, 2);
   call.v[0]->sealed_pages = 1050;
-  call.v[0]->places.assign(1094, 2);
+  call.v[0]->page_table.assign(1094, 2);
   call.k[1]->ring = 67000;
-  call.k[1]->places.assign(1047, 5);
+  call.k[1]->page_table.assign(1047, 5);
   call.v[1]->ring = 69000;
-  call.v[1]->places.assign(540, 5);
+  call.v[1]->page_table.assign(540, 5);
   const Attend attend = attend_of(call);
   const auto plan = check_attend(attend, target);
   ASSERT_OK(plan);
@@ -927,22 +940,22 @@ TEST_F(AttendPlans, OfALongTextHaveLongerEntries) {
 // 16 entries up to 8192 keys, 16 for each octave up to 131072, then one for 4096 keys.
 constexpr std::uint64_t kEntriesOfAMillion = 16 + 4 * 16 + (1048576 - 131072) / 4096;
 
-TEST_F(AttendPlans, OfAMillionKeysInManyTextsAreSmall) {
-  constexpr std::uint64_t kTexts = 256;
-  SmallCall call(device, 128, 2, 4, kTexts);
-  for (std::uint64_t text = 0; text < kTexts; ++text) call.add_text(1048576);
+TEST_F(AttendPlans, OfAMillionKeysInManySequencesAreSmall) {
+  constexpr std::uint64_t kSequences = 256;
+  SmallCall call(device, 128, 2, 4, kSequences);
+  for (std::uint64_t sequence = 0; sequence < kSequences; ++sequence) call.add_sequence(1048576);
   target.limits = {.max_binding_bytes = 20 << 20, .shared_memory_bytes = 32768};
   const auto plan = check(call);
   ASSERT_OK(plan);
   const std::vector<Chunk> chunks = chunks_of(*plan);
-  ASSERT_EQ(chunks.size(), kTexts);
+  ASSERT_EQ(chunks.size(), kSequences);
   for (const Chunk& chunk : chunks) ASSERT_EQ(chunk.entries.size(), kEntriesOfAMillion);
   check_scratch(attend_of(call), target, *plan, chunks);
   // A chunk's partial results: 2 heads, 4 vectors, 32 floats each.
   constexpr std::uint64_t kChunkBytes = kEntriesOfAMillion * 2 * 4 * 32 * 4;
-  EXPECT_EQ(plan->rounds.size(), (kTexts - 1) / ((20 << 20) / kChunkBytes) + 1);
-  EXPECT_EQ(plan->words.size(), kPlanTexts + kTexts * (kTextWords + 2 * 8192 + kChunkWords) +
-                                    kTexts * kEntriesOfAMillion * (kEntryWords + 1));
+  EXPECT_EQ(plan->rounds.size(), (kSequences - 1) / ((20 << 20) / kChunkBytes) + 1);
+  EXPECT_EQ(plan->words.size(), kPlanSequences + kSequences * (kSequenceWords + 2 * 8192 + kChunkWords) +
+                                    kSequences * kEntriesOfAMillion * (kEntryWords + 1));
 }
 
 }  // namespace

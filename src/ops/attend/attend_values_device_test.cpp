@@ -115,17 +115,17 @@ TEST_F(AttendValues, EveryHeadSizeGroupKeyAndRowCount) {
     if (!dim_laid || *dim_laid != dim) {
       Case what{.k = key_codec(dim), .v = value_codec(dim), .head_dim = kDims[dim], .value_dim = kDims[dim]};
       what.lengths.assign(kKeyCounts.begin(), kKeyCounts.end());
-      what.rows.assign(kKeyCounts.size(), 1);
+      what.query_tokens.assign(kKeyCounts.size(), 1);
       definition.reset();
       stored.reset();
-      stored = store_texts(what);
+      stored = store_sequences(what);
       definition.emplace(stored->kv);
       dim_laid = dim;
     }
     const KvView kv = one_of(stored->kv, keys);
     // More rows than keys cannot be causal.
     const Asked asked{.q = queries(kRowCounts[rows], kGroupSizes[group], kDims[dim]),
-                      .rows = {kRowCounts[rows]},
+                      .query_tokens = {kRowCounts[rows]},
                       .mask = kRowCounts[rows] > kKeyCounts[keys] ? Mask::none : Mask::causal};
     SCOPED_TRACE(fmt::format("{} and {} of {}, group {}, {} keys, {} rows", describe(key_codec(dim)),
                              describe(value_codec(dim)), kDims[dim], kGroupSizes[group], kKeyCounts[keys],
@@ -142,7 +142,8 @@ TEST_F(AttendValues, EveryPairOfCodecs) {
   if (!on_cpu()) GTEST_SKIP() << "each is a pipeline; the head sizes have every codec of each side";
   for (const KvCodec& k : kCodecs) {
     for (const KvCodec& v : kCodecs) {
-      expect_defined({.k = k, .v = v, .head_dim = 48, .value_dim = 32, .group = 2, .lengths = {203}, .rows = {3}});
+      expect_defined(
+          {.k = k, .v = v, .head_dim = 48, .value_dim = 32, .group = 2, .lengths = {203}, .query_tokens = {3}});
     }
   }
 }
@@ -152,7 +153,8 @@ TEST_F(AttendValues, KeysWithoutMeanAndOtherPagesSeedsAndTails) {
   plain.key_mean = false;
   plain.seed = 77;
   expect_defined({.k = plain, .v = plain, .kv_heads = 2, .lengths = {300}, .page = 64, .tail = 100, .sinks = 0});
-  expect_defined({.k = turbo(4), .v = turbo(4), .lengths = {700}, .rows = {3}, .page = 128, .tail = 0, .sinks = 128});
+  expect_defined(
+      {.k = turbo(4), .v = turbo(4), .lengths = {700}, .query_tokens = {3}, .page = 128, .tail = 0, .sinks = 128});
 }
 
 TEST_F(AttendValues, HeadSizesOfKeysAndValuesThatDiffer) {
@@ -169,22 +171,24 @@ TEST_F(AttendValues, HeadSizesOfKeysAndValuesThatDiffer) {
 }
 
 TEST_F(AttendValues, EveryTypeOfQueriesAndResults) {
-  const Case what{.k = turbo(4), .v = turbo(4), .kv_heads = 2, .group = 3, .lengths = {200, 40}, .rows = {5, 2}};
-  const Stored stored = store_texts(what);
+  const Case what{
+      .k = turbo(4), .v = turbo(4), .kv_heads = 2, .group = 3, .lengths = {200, 40}, .query_tokens = {5, 2}};
+  const Stored stored = store_sequences(what);
   for (const DTypeInfo& q : kDTypes) {
     for (const DTypeInfo& out : kDTypes) {
       SCOPED_TRACE(fmt::format("q of {}, out of {}", q.name, out.name));
-      expect_defined(stored.kv, {.q = queries(what, q.dtype), .rows = what.rows, .out = out.dtype});
+      expect_defined(stored.kv, {.q = queries(what, q.dtype), .query_tokens = what.query_tokens, .out = out.dtype});
     }
   }
-  expect_defined(stored.kv, {.q = queries(what), .rows = what.rows, .log_sum_exp = false});
+  expect_defined(stored.kv, {.q = queries(what), .query_tokens = what.query_tokens, .log_sum_exp = false});
 }
 
 TEST_F(AttendValues, QueriesAndResultsAnywhere) {
-  const Case what{.k = turbo(4), .v = turbo(4), .kv_heads = 2, .group = 3, .lengths = {200, 40}, .rows = {5, 2}};
-  const Stored stored = store_texts(what);
+  const Case what{
+      .k = turbo(4), .v = turbo(4), .kv_heads = 2, .group = 3, .lengths = {200, 40}, .query_tokens = {5, 2}};
+  const Stored stored = store_sequences(what);
   const Numbers numbers = draw(what.tokens(), what.heads(), what.head_dim, gaussian());
-  const Answer wanted = run(stored.kv, {.q = view_of(numbers), .rows = what.rows, .out = DType::f16});
+  const Answer wanted = run(stored.kv, {.q = view_of(numbers), .query_tokens = what.query_tokens, .out = DType::f16});
   const Shape shape{what.tokens(), what.heads(), 64};
   for (const std::uint64_t dim_stride : {1U, 3U}) {
     const std::uint64_t head_stride = 64 * dim_stride * shape.tokens + 1;
@@ -203,7 +207,7 @@ TEST_F(AttendValues, QueriesAndResultsAnywhere) {
     q.buffer = upload(bytes);
     const Guarded out(device, shape.heads * head_stride, DType::f16, 97);
     const Guarded sums(device, 2 * shape.tokens * shape.heads, DType::f32, 31);
-    const Asked asked{.q = q, .rows = what.rows, .out = DType::f16};
+    const Asked asked{.q = q, .query_tokens = what.query_tokens, .out = DType::f16};
     Attend call = call_of(stored.kv, asked);
     call.out.buffer = out.buffer;
     call.out.offset = out.offset;
@@ -255,7 +259,7 @@ TEST_F(AttendValues, MemoryOfTheCallersOwnInAnyOrderPagedAndWrapped) {
         SCOPED_TRACE(fmt::format("{} of {} and {}, order {}, ring {}", info(kind.dtype).name, kind.k_dim, kind.v_dim,
                                  static_cast<int>(order), ring));
         const KvView kv = lay_slots(slots, k, v);
-        expect_defined(kv, {.q = queries(4, 2, kind.k_dim), .rows = {2, 1, 1}});
+        expect_defined(kv, {.q = queries(4, 2, kind.k_dim), .query_tokens = {2, 1, 1}});
         if (HasFailure()) return;
       }
     }
@@ -265,7 +269,7 @@ TEST_F(AttendValues, MemoryOfTheCallersOwnInAnyOrderPagedAndWrapped) {
 // E|sum of p e|^2 = sum of p^2 |e|^2 for errors e of values that know nothing of each other, and for a query of any
 // direction E(q e)^2 = |q|^2 |e|^2 / dim. The keys' sum has 1024 independent terms, and so deviates by 4 percent.
 TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
-  constexpr std::uint64_t kTexts = 16;
+  constexpr std::uint64_t kSequences = 16;
   constexpr std::uint64_t kHeads = 16;
   // Of a normal variable: no code of so many bits errs less, and searching for the scale never errs more.
   const std::map<std::uint32_t, double> most{{2, 0.11748}, {3, 0.03456},  {4, 0.00952},
@@ -273,9 +277,9 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
   for (const auto& [bits, table_error] : most) {
     SCOPED_TRACE(fmt::format("{} bits", bits));
     Case what{.k = turbo(bits), .v = turbo(bits), .kv_heads = kHeads, .group = 1, .tail = 0, .sinks = 0};
-    what.lengths.assign(kTexts, 64);
-    what.rows.assign(kTexts, 1);
-    Stored stored = store_texts(what);
+    what.lengths.assign(kSequences, 64);
+    what.query_tokens.assign(kSequences, 1);
+    Stored stored = store_sequences(what);
     const Asked asked{.q = queries(what)};
     const Answer found = run(stored.kv, asked);
     KvView newest_key = stored.kv;
@@ -289,26 +293,26 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
     };
     Sums keys;
     Sums values;
-    std::vector<double> newest_errors;  // of each text's last key
+    std::vector<double> newest_errors;  // of each sequence's last key
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const auto& [text, head] = rows[i];
+      const auto& [sequence, head] = rows[i];
       std::vector<double> key_mean(64);
       std::vector<double> output(64);
       for (std::uint64_t p = 0; p < 64; ++p) {
         for (std::uint64_t d = 0; d < 64; ++d) {
-          key_mean[d] += static_cast<double>(stored.k[text].vector(p, head)[d]) / 64;
-          output[d] += wanted[i].weights[p] * static_cast<double>(stored.v[text].vector(p, head)[d]);
+          key_mean[d] += static_cast<double>(stored.k[sequence].vector(p, head)[d]) / 64;
+          output[d] += wanted[i].weights[p] * static_cast<double>(stored.v[sequence].vector(p, head)[d]);
         }
       }
       double key_error = 0;
       for (std::uint64_t p = 0; p < 64; ++p) {
-        const double* const k = sealed_keys.vector(*stored.kv.k.sequences[text], p, head);
-        const double* const v = sealed_values.vector(*stored.kv.v.sequences[text], p, head);
+        const double* const k = sealed_keys.vector(*stored.kv.k.sequences[sequence], p, head);
+        const double* const v = sealed_values.vector(*stored.kv.v.sequences[sequence], p, head);
         double value_error = 0;
         key_error = 0;
         for (std::uint64_t d = 0; d < 64; ++d) {
-          const auto key = static_cast<double>(stored.k[text].vector(p, head)[d]);
-          const auto value = static_cast<double>(stored.v[text].vector(p, head)[d]);
+          const auto key = static_cast<double>(stored.k[sequence].vector(p, head)[d]);
+          const auto value = static_cast<double>(stored.v[sequence].vector(p, head)[d]);
           key_error += std::pow(k[d] - key, 2);
           value_error += std::pow(v[d] - value, 2);
           keys.energy += std::pow(key - key_mean[d], 2);
@@ -327,12 +331,12 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
       const Answer logits = run(newest_key, next);
       const auto q = ops::reference::contents_of(next.q.buffer);
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        const auto& [text, head] = rows[i];
+        const auto& [sequence, head] = rows[i];
         double logit = 0;
         double squares = 0;
         for (std::uint64_t d = 0; d < 64; ++d) {
-          const double number = ops::reference::number_at(q, next.q, text, head, d) / 8;
-          logit += number * static_cast<double>(stored.k[text].vector(63, head)[d]);
+          const double number = ops::reference::number_at(q, next.q, sequence, head, d) / 8;
+          logit += number * static_cast<double>(stored.k[sequence].vector(63, head)[d]);
           squares += number * number;
         }
         keys.measured += std::pow(logits.log_sum_exp_at(rows[i]) - logit, 2);

@@ -100,9 +100,9 @@ Result<ChecksumPlan> check_checksum(const Checksum& call, const runtime::Target&
 ClearLaunch choose_clear(const ChecksumPlan& plan) {
   const std::uint64_t words = words_of(plan.sums);
   const std::uint64_t groups = (words - 1) / kChecksumGroupSize + 1;
-  return {.work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
-                   .rows = words,
-                   .row_bytes = kWordBytes},
+  return {.dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
+                       .items = words,
+                       .item_bytes = kWordBytes},
           .params = {.first = plan.sums.first_element, .words = words}};
 }
 
@@ -110,9 +110,9 @@ ChecksumLaunch choose_checksum(const ChecksumPlan& plan, const ChecksumPlan::Par
   const std::uint64_t first = part.bound.first_element;
   const std::uint64_t words = words_of(part.bound);
   const std::uint64_t chunks = words / (std::uint64_t{kChunkUnits} * kUnitWords) + 1;
-  return {.work = {.groups = static_cast<uint>(std::min(chunks, kMaxChecksumGroups)),
-                   .rows = (first + words - 1) / kRowWords + 1,
-                   .row_bytes = kRowWords * kWordBytes},
+  return {.dispatch = {.groups = static_cast<uint>(std::min(chunks, kMaxChecksumGroups)),
+                       .items = (first + words - 1) / kRowWords + 1,
+                       .item_bytes = kRowWords * kWordBytes},
           .params = {.first = first, .words = words, .sum = plan.sums.first_element + part.range}};
 }
 
@@ -126,10 +126,10 @@ void checksum(Encoder& encoder, const Checksum& call) {
     if (!plan) return plan.error();
     if (call.of.empty()) return {};
     const ops::ClearLaunch clear = ops::choose_clear(*plan);
-    recorder.dispatch({ops::kClear, {}, clear.work}, clear.params, {runtime::bind(call.sums, plan->sums)});
+    recorder.dispatch({ops::kClear, {}, clear.dispatch}, clear.params, {runtime::bind(call.sums, plan->sums)});
     for (const ops::ChecksumPlan::Part& part : plan->parts) {
       const ops::ChecksumLaunch launch = ops::choose_checksum(*plan, part);
-      recorder.dispatch({ops::kChecksum, {}, launch.work}, launch.params,
+      recorder.dispatch({ops::kChecksum, {}, launch.dispatch}, launch.params,
                         {runtime::bind_in_units(call.of[part.range].buffer, part.bound),
                          runtime::bind(call.sums, ops::sum_of(*plan, part.range))});
     }

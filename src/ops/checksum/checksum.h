@@ -34,12 +34,12 @@ inline constexpr std::uint64_t kRowWords = std::uint64_t{16} << 10;
 inline constexpr std::uint64_t kMaxChecksumGroups = 2048;
 
 struct ChecksumLaunch {
-  runtime::Work work;
+  runtime::Dispatch dispatch;
   ChecksumParams params;
 };
 
 struct ClearLaunch {
-  runtime::Work work;
+  runtime::Dispatch dispatch;
   ClearParams params;
 };
 

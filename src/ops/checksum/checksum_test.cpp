@@ -164,26 +164,26 @@ TEST(ChecksumLaunch, SaysWordsAndSum) {
   EXPECT_EQ(launch.params.first, 1U);
   EXPECT_EQ(launch.params.words, 250U);
   EXPECT_EQ(launch.params.sum, 8U);
-  EXPECT_EQ(launch.work.groups, 1U);
-  EXPECT_EQ(launch.work.rows, 1U);
-  EXPECT_EQ(launch.work.row_bytes, 65536U);
+  EXPECT_EQ(launch.dispatch.groups, 1U);
+  EXPECT_EQ(launch.dispatch.items, 1U);
+  EXPECT_EQ(launch.dispatch.item_bytes, 65536U);
 }
 
 TEST(ChecksumLaunch, HasWorkForAllWords) {
-  EXPECT_EQ(launch_of({0, 65536}).work.rows, 1U);
-  EXPECT_EQ(launch_of({4, 65540}).work.rows, 2U);
-  EXPECT_EQ(launch_of({0, 5U << 20}).work.groups, 161U);
+  EXPECT_EQ(launch_of({0, 65536}).dispatch.items, 1U);
+  EXPECT_EQ(launch_of({4, 65540}).dispatch.items, 2U);
+  EXPECT_EQ(launch_of({0, 5U << 20}).dispatch.groups, 161U);
   const ChecksumLaunch large = launch_of({0, std::uint64_t{1} << 40});
-  EXPECT_EQ(large.work.rows, std::uint64_t{1} << 24);
-  EXPECT_EQ(large.work.groups, kMaxChecksumGroups);
+  EXPECT_EQ(large.dispatch.items, std::uint64_t{1} << 24);
+  EXPECT_EQ(large.dispatch.groups, kMaxChecksumGroups);
 }
 
 TEST(ChecksumLaunch, ClearsAllSums) {
   const ClearLaunch launch = choose_clear(plan_of({0, 4}));
   EXPECT_EQ(launch.params.first, 3U);
   EXPECT_EQ(launch.params.words, 6U);
-  EXPECT_EQ(launch.work.rows, 6U);
-  EXPECT_EQ(launch.work.groups, 1U);
+  EXPECT_EQ(launch.dispatch.items, 6U);
+  EXPECT_EQ(launch.dispatch.groups, 1U);
 }
 
 TEST(ChecksumCpu, GivesTheSameSumWithEveryInstructionSet) {
@@ -200,8 +200,8 @@ TEST(ChecksumCpu, GivesTheSameSumWithEveryInstructionSet) {
         checksum_cpu({.constants = {},
                       .params = &params,
                       .bound = {reinterpret_cast<std::byte*>(words.data()), reinterpret_cast<std::byte*>(sums.data())},
-                      .first_row = 0,
-                      .last_row = (first + count - 1) / kRowWords + 1},
+                      .first_item = 0,
+                      .last_item = (first + count - 1) / kRowWords + 1},
                      isa);
         EXPECT_EQ(sums, (std::array<std::uint32_t, 3>{1, wanted, 2}))
             << core::name_of(isa) << ": " << first << ", " << count;
@@ -221,8 +221,8 @@ TEST(ChecksumCpu, ReachesBeyond32BitsOfWords) {
   checksum_cpu({.constants = {},
                 .params = &params,
                 .bound = {memory.data(), reinterpret_cast<std::byte*>(&sum)},
-                .first_row = kFarRow,
-                .last_row = kFarRow + 1});
+                .first_item = kFarRow,
+                .last_item = kFarRow + 1});
   EXPECT_EQ(sum, 40U);
 }
 

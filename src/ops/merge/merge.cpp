@@ -133,7 +133,7 @@ Result<MergePlan> check_merge(const Merge& call, const runtime::Target& target) 
 
 MergeLaunch choose_merge(const Merge& call, const MergePlan& plan) {
   const auto& [tokens, heads, dim] = call.out.shape;
-  MergeLaunch launch{.constants = {}, .work = {}, .params = {}, .views = {}};
+  MergeLaunch launch{.constants = {}, .dispatch = {}, .params = {}, .views = {}};
   for (const Source& source : sources_of(call)) {
     launch.views[source.index] = runtime::strides_of(source.view, plan.views[source.index]);
   }
@@ -154,10 +154,10 @@ MergeLaunch choose_merge(const Merge& call, const MergePlan& plan) {
                       runtime::in_whole_words(call.out.dtype, launch.views[kMergedOut]) ? 1U : 0U, plan.outs_in_place};
   const std::uint64_t rows = tokens * heads;
   const std::uint64_t groups = (rows - 1) / (kMergeGroupSize / lanes) + 1;
-  launch.work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
-                 .rows = rows,
-                 .row_bytes = dim * (std::uint64_t{info(call.first.out.dtype).bytes} +
-                                     info(call.second.out.dtype).bytes + info(call.out.dtype).bytes)};
+  launch.dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
+                     .items = rows,
+                     .item_bytes = dim * (std::uint64_t{info(call.first.out.dtype).bytes} +
+                                          info(call.second.out.dtype).bytes + info(call.out.dtype).bytes)};
   return launch;
 }
 
@@ -176,7 +176,7 @@ void merge(Encoder& encoder, const Merge& call) {
     const auto bound = [&](std::uint32_t index, const Buffer& buffer) {
       return runtime::bind(buffer, plan->views[index]);
     };
-    recorder.dispatch({ops::kMerge, launch.constants, launch.work}, launch.params,
+    recorder.dispatch({ops::kMerge, launch.constants, launch.dispatch}, launch.params,
                       {bound(ops::kFirstOut, call.first.out.buffer), bound(ops::kSecondOut, call.second.out.buffer),
                        bound(ops::kMergedOut, call.out.buffer), bound(ops::kFirstLog, call.first.log_sum_exp.buffer),
                        bound(ops::kSecondLog, call.second.log_sum_exp.buffer),

@@ -23,7 +23,7 @@ Result<MergePlan> check_merge(const Merge& call, const runtime::Target& target);
 
 struct MergeLaunch {
   runtime::Constants constants;
-  runtime::Work work;
+  runtime::Dispatch dispatch;
   MergeParams params;
   std::array<Strides, kMergeViews> views;
 };

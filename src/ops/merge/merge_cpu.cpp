@@ -128,7 +128,7 @@ class RowMerger {
 // A row is one head vector of one token.
 void merge_cpu(const runtime::CpuCall& call) noexcept {
   const RowMerger merger(call);
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) merger.merge(row);
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) merger.merge(row);
 }
 
 }  // namespace rota::ops

@@ -300,8 +300,8 @@ TEST_F(MergeOnDevice, RepeatsAndSlicesGiveTheSameBits) {
   std::uint64_t done = 0;
   for (const std::uint64_t count : {1U, 0U, 100U, 37U, 163U}) {
     const Merge whole = tested.call();
-    const auto part = [&](const AttentionPart& of) {
-      return AttentionPart{of.out.slice(done, count), of.log_sum_exp.slice(done, count)};
+    const auto part = [&](const AttentionState& of) {
+      return AttentionState{of.out.slice(done, count), of.log_sum_exp.slice(done, count)};
     };
     merge(encoder, {.first = part(whole.first),
                     .second = part(whole.second),

@@ -233,7 +233,7 @@ TEST_F(MergeCheck, RefusesWhatOneBindingCannotAddressAndSaysTheLimit) {
 
 Merge plain_merge(DType dtype, Shape shape) {
   const Shape log{.tokens = shape.tokens, .heads = shape.heads, .dim = 1};
-  const AttentionPart part{View::token_major({}, dtype, shape), View::token_major({}, DType::f32, log)};
+  const AttentionState part{View::token_major({}, dtype, shape), View::token_major({}, DType::f32, log)};
   return {.first = part, .second = part, .out = MutView::token_major({}, dtype, shape)};
 }
 
@@ -256,13 +256,13 @@ TEST(MergeLaunch, CoversEveryRowWithinWhatADeviceCanLaunch) {
   const auto launch = [](Shape shape) { return choose_merge(plain_merge(DType::f16, shape), {}); };
   const MergeLaunch small = launch({.tokens = 5, .heads = 3, .dim = 31});
   EXPECT_EQ(small.params.row_lanes, 16U);  // 16 pairs of elements
-  EXPECT_EQ(small.work.groups, 4U);        // 15 rows, 4 to a group
-  EXPECT_EQ(small.work.rows, 15U);
-  EXPECT_EQ(small.work.row_bytes, 186U);
+  EXPECT_EQ(small.dispatch.groups, 4U);    // 15 rows, 4 to a group
+  EXPECT_EQ(small.dispatch.items, 15U);
+  EXPECT_EQ(small.dispatch.item_bytes, 186U);
   EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 1}).params.row_lanes, 1U);
-  EXPECT_EQ(launch({.tokens = 65, .heads = 1, .dim = 2}).work.groups, 2U);
+  EXPECT_EQ(launch({.tokens = 65, .heads = 1, .dim = 2}).dispatch.groups, 2U);
   EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 4096}).params.row_lanes, kMergeGroupSize);
-  EXPECT_EQ(launch({.tokens = 1 << 20, .heads = 16, .dim = 256}).work.groups, runtime::kMaxGroups);
+  EXPECT_EQ(launch({.tokens = 1 << 20, .heads = 16, .dim = 256}).dispatch.groups, runtime::kMaxGroups);
 }
 
 TEST(MergeCpu, ReachesBeyondFourGigabytes) {
@@ -290,8 +290,8 @@ TEST(MergeCpu, ReachesBeyondFourGigabytes) {
   runtime::CpuCall cpu{.constants = {launch.constants.values.data(), launch.constants.count},
                        .params = &launch.params,
                        .bound = {},
-                       .first_row = 0,
-                       .last_row = 2};
+                       .first_item = 0,
+                       .last_item = 2};
   for (std::uint32_t view = 0; view < kMergeViews; ++view) cpu.bound[view] = memory[view].data();
   cpu.bound[kMergeViews] = reinterpret_cast<std::byte*>(launch.views.data());
   merge_cpu(cpu);

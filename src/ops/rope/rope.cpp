@@ -195,9 +195,9 @@ RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, 
                         flag(runtime::in_whole_words(tensor.from.dtype, params.from)),
                         flag(runtime::in_whole_words(tensor.to.dtype, params.to)), pairs.unit, norm_constant(tensor),
                         flag(bound.in_place), lanes},
-          .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
-                   .rows = rows,
-                   .row_bytes = dim * (info(tensor.from.dtype).bytes + info(tensor.to.dtype).bytes)},
+          .dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
+                       .items = rows,
+                       .item_bytes = dim * (info(tensor.from.dtype).bytes + info(tensor.to.dtype).bytes)},
           .params = params};
 }
 
@@ -222,7 +222,7 @@ void rope(Encoder& encoder, const Rope& call) {
       const ops::RopeLaunch launch = ops::choose_rope(tensor, bound, plan->pairs);
       const bool weighted = tensor.norm && tensor.norm->weight && bound.weight;
       const auto weight = weighted ? runtime::bind(tensor.norm->weight->buffer, *bound.weight) : *pairs;
-      recorder.dispatch({ops::kRope, launch.constants, launch.work}, launch.params,
+      recorder.dispatch({ops::kRope, launch.constants, launch.dispatch}, launch.params,
                         {runtime::bind(tensor.from.buffer, bound.from), runtime::bind(tensor.to.buffer, bound.to),
                          *positions, *pairs, weight});
     }

@@ -31,7 +31,7 @@ Result<RopePlan> check_rope(const Rope& call, const runtime::Target& target);
 
 struct RopeLaunch {
   runtime::Constants constants;
-  runtime::Work work;
+  runtime::Dispatch dispatch;
   RopeParams params;
 };
 

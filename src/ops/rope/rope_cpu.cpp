@@ -52,7 +52,7 @@ struct RopeRows {
 }  // namespace
 }  // namespace rota::ops
 
-#define ROTA_LANES_FILE "ops/rope/rope_lanes.h"
+#define ROTA_SIMD_FILE "ops/rope/rope_simd.h"
 #include "core/for_each_isa.h"
 
 namespace rota::ops {
@@ -235,12 +235,12 @@ struct Cursor {
 void rope_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   const std::uint64_t heads = call.params_as<RopeParams>().heads;
   auto& turner = call.emplace<RowTurner>(call, isa);
-  Cursor cursor(call.first_row, heads);
-  const std::uint64_t rows_ahead = std::min(turner.rows_ahead(), call.last_row - call.first_row);
-  Cursor next(call.first_row + rows_ahead, heads);
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
-    if (row == call.first_row || cursor.at.head == 0) turner.begin_token(cursor.at.token);
-    turner.turn(cursor.at, row + rows_ahead < call.last_row ? next.at : cursor.at);
+  Cursor cursor(call.first_item, heads);
+  const std::uint64_t rows_ahead = std::min(turner.rows_ahead(), call.last_item - call.first_item);
+  Cursor next(call.first_item + rows_ahead, heads);
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
+    if (row == call.first_item || cursor.at.head == 0) turner.begin_token(cursor.at.token);
+    turner.turn(cursor.at, row + rows_ahead < call.last_item ? next.at : cursor.at);
     cursor.advance();
     next.advance();
   }

@@ -388,12 +388,12 @@ TEST(RopeLaunch, CoversEveryRowWithinWhatADeviceCanLaunch) {
   const auto launch = [&](Shape shape) { return launch_for(plain_tensor(DType::f16, shape), rotary); };
   const RopeLaunch small = launch({.tokens = 5, .heads = 3, .dim = 64});
   EXPECT_EQ(small.constants.values[RopeConstant::kRowLanes], 16U);  // 32 pairs, two at a time
-  EXPECT_EQ(small.work.groups, 4U);                                 // 15 rows, 4 to a group
-  EXPECT_EQ(small.work.rows, 15U);
-  EXPECT_EQ(small.work.row_bytes, 256U);
+  EXPECT_EQ(small.dispatch.groups, 4U);                             // 15 rows, 4 to a group
+  EXPECT_EQ(small.dispatch.items, 15U);
+  EXPECT_EQ(small.dispatch.item_bytes, 256U);
   EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 2}).constants.values[RopeConstant::kRowLanes], 8U);
   EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 1024}).constants.values[RopeConstant::kRowLanes], 64U);
-  EXPECT_EQ(launch({.tokens = 1 << 20, .heads = 16, .dim = 256}).work.groups, runtime::kMaxGroups);
+  EXPECT_EQ(launch({.tokens = 1 << 20, .heads = 16, .dim = 256}).dispatch.groups, runtime::kMaxGroups);
 }
 
 TEST(RopeLaunch, TellsTheNormAndItsWeight) {
@@ -489,8 +489,8 @@ struct DirectCall {
               .params = &launch.params,
               .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(positions.data()),
                         reinterpret_cast<std::byte*>(pairs.words.data()), reinterpret_cast<std::byte*>(weight.data())},
-              .first_row = 0,
-              .last_row = launch.work.rows,
+              .first_item = 0,
+              .last_item = launch.dispatch.items,
               .scratch = test::worker_scratch()},
              isa);
   }
@@ -513,7 +513,7 @@ TEST(RopeCpu, GivesTheSameBitsWithEveryInstructionSet) {
                             .positions = {1, 70000, 2147483647},
                             .pairs = pair_table({.pairing = pairing, .theta = 1e4}, rope_dim).value(),
                             .weight = std::vector<float>(67, 0.5F),
-                            .launch = {.constants = {}, .work = {}, .params = {}}};
+                            .launch = {.constants = {}, .dispatch = {}, .params = {}}};
             for (std::uint64_t i = 0; i < 3 * 2 * 67; ++i) {
               test::save_bits(call.from, from.dtype, i,
                               test::bits_of(test::random_value(random, from.dtype), from.dtype));
@@ -547,7 +547,7 @@ TEST(RopeCpu, TurnsThePointOneByEveryAngleExactlyEnough) {
                   .positions = {1},
                   .pairs = pair_table(rotary, shape.dim).value(),
                   .weight = {},
-                  .launch = {.constants = {}, .work = {}, .params = {}}};
+                  .launch = {.constants = {}, .dispatch = {}, .params = {}}};
   call.launch = choose_rope(plain_tensor(DType::f32, shape), {.from = {}, .to = {}, .weight = {}}, call.pairs);
   for (std::uint32_t p = 0; p < kPairs; ++p) {
     test::save_bits(call.from, DType::f32, p, std::bit_cast<std::uint32_t>(1.0F));
@@ -594,8 +594,8 @@ TEST(RopeCpu, ReachesBeyondFourGigabytes) {
             .params = &launch.params,
             .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(positions.data()),
                       reinterpret_cast<std::byte*>(pairs.words.data())},
-            .first_row = 0,
-            .last_row = 2,
+            .first_item = 0,
+            .last_item = 2,
             .scratch = test::worker_scratch()});
   EXPECT_EQ(std::memcmp(to.data() + kFar * 4, point.data(), sizeof(point)), 0);
 }

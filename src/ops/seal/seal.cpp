@@ -198,10 +198,11 @@ std::vector<SealLaunch> choose_seal(const SlotView& dense, const SealedView& sea
   for (std::uint64_t first = 0; first < pages; first += most_pages) {
     params.first_page = static_cast<uint>(first);
     params.pages = static_cast<uint>(std::min(most_pages, pages - first));
-    launches.push_back({.work = {.groups = static_cast<uint>(params.pages * page_groups),
-                                 .rows = params.pages * heads,
-                                 .row_bytes = std::uint64_t{format.tokens} * format.head_dim * info(dense.dtype).bytes},
-                        .params = params});
+    launches.push_back(
+        {.dispatch = {.groups = static_cast<uint>(params.pages * page_groups),
+                      .items = params.pages * heads,
+                      .item_bytes = std::uint64_t{format.tokens} * format.head_dim * info(dense.dtype).bytes},
+         .params = params});
   }
   return launches;
 }
@@ -235,7 +236,7 @@ void seal(Encoder& encoder, const Seal& call) {
     auto uploads = upload(recorder, *plan, call.to.format);
     if (!uploads) return uploads.error();
     for (const ops::SealLaunch& launch : ops::choose_seal(call.from, call.to, *plan)) {
-      recorder.dispatch({ops::kSeal, {ops::dtype_constant(call.from)}, launch.work}, launch.params,
+      recorder.dispatch({ops::kSeal, {ops::dtype_constant(call.from)}, launch.dispatch}, launch.params,
                         {runtime::bind(call.from.buffer, plan->dense), runtime::bind(call.to.buffer, plan->sealed),
                          uploads->plan, uploads->table, runtime::bind(call.non_finite.buffer, plan->counter)});
     }
@@ -252,7 +253,7 @@ void unseal(Encoder& encoder, const Unseal& call) {
     if (!uploads) return uploads.error();
     for (const ops::SealLaunch& launch : ops::choose_seal(call.to, call.from, *plan)) {
       const std::uint32_t words = runtime::in_whole_words(call.to.dtype, launch.params.dense) ? 1 : 0;
-      recorder.dispatch({ops::kUnseal, {ops::dtype_constant(call.to), words}, launch.work}, launch.params,
+      recorder.dispatch({ops::kUnseal, {ops::dtype_constant(call.to), words}, launch.dispatch}, launch.params,
                         {runtime::bind(call.from.buffer, plan->sealed), runtime::bind(call.to.buffer, plan->dense),
                          uploads->plan, uploads->table});
     }

@@ -31,7 +31,7 @@ Result<SealPlan> check_seal(const Seal& call, const runtime::Target& target);
 Result<SealPlan> check_unseal(const Unseal& call, const runtime::Target& target);
 
 struct SealLaunch {
-  runtime::Work work;
+  runtime::Dispatch dispatch;
   SealParams params;
 };
 

@@ -50,7 +50,7 @@ double power_of_two(int exponent) noexcept {
 }  // namespace
 }  // namespace rota::ops
 
-#define ROTA_LANES_FILE "ops/seal/seal_lanes.h"
+#define ROTA_SIMD_FILE "ops/seal/seal_simd.h"
 #include "core/for_each_isa.h"
 
 namespace rota::ops {
@@ -186,8 +186,8 @@ class PageSealer {
 // A row is one head of one page.
 void seal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   auto& sealer = call.emplace<PageSealer>(call, isa);
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
-    sealer.seal(row, std::min(row + 1, call.last_row - 1));
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
+    sealer.seal(row, std::min(row + 1, call.last_item - 1));
   }
   const std::size_t counter = call.params_as<SealParams>().counter;
   runtime::add_to_counter(call.bound[4] + sizeof(uint) * counter, sealer.non_finite());

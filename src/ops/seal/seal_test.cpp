@@ -180,8 +180,8 @@ TEST_F(SealCheck, LaunchesOnceForAPromptAndAFewTimesForMany) {
   const auto plan = check(call);
   const auto launches = choose_seal(call.slots, call.pages, *plan);
   ASSERT_EQ(launches.size(), 1U);
-  EXPECT_EQ(launches[0].work.groups, 2U * 2 * (64 / kSliceTokens));
-  EXPECT_EQ(launches[0].work.rows, 4U);
+  EXPECT_EQ(launches[0].dispatch.groups, 2U * 2 * (64 / kSliceTokens));
+  EXPECT_EQ(launches[0].dispatch.items, 4U);
   EXPECT_EQ(launches[0].params.pages, 2U);
 
   // 131,072 tokens, 8 heads, 32 layers: 32,768 pages.
@@ -194,8 +194,8 @@ TEST_F(SealCheck, LaunchesOnceForAPromptAndAFewTimesForMany) {
   const auto some = choose_seal(call.slots, pages, many);
   for (const SealLaunch& launch : some) {
     EXPECT_EQ(launch.params.first_page, planned);
-    EXPECT_LE(launch.work.groups, runtime::kMaxGroups);
-    EXPECT_EQ(launch.work.groups, launch.params.pages * 8 * 4);
+    EXPECT_LE(launch.dispatch.groups, runtime::kMaxGroups);
+    EXPECT_EQ(launch.dispatch.groups, launch.params.pages * 8 * 4);
     planned += launch.params.pages;
   }
   EXPECT_EQ(planned, 32768U);
@@ -354,8 +354,8 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
                   .params = &params,
                   .bound = {bytes_of(from), page.data(), bytes_of(plan), bytes_of(table),
                             reinterpret_cast<std::byte*>(&counted)},
-                  .first_row = 0,
-                  .last_row = 1,
+                  .first_item = 0,
+                  .last_item = 1,
                   .scratch = test::worker_scratch()},
                  isa);
         ASSERT_TRUE(page == wanted) << core::name_of(isa) << ", head size " << dim << ", bits " << bits;
@@ -367,8 +367,8 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
         unseal_cpu({.constants = single,
                     .params = &params,
                     .bound = {page.data(), bytes_of(back), bytes_of(all), bytes_of(table)},
-                    .first_row = 0,
-                    .last_row = 1,
+                    .first_item = 0,
+                    .last_item = 1,
                     .scratch = test::worker_scratch()},
                    isa);
         ASSERT_EQ(std::memcmp(back.data(), wanted_back.data(), back.size() * sizeof(float)), 0)

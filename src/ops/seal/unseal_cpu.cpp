@@ -31,7 +31,7 @@ constexpr float kNoMean[kMaxTurboDim] = {};
 }  // namespace
 }  // namespace rota::ops
 
-#define ROTA_LANES_FILE "ops/seal/unseal_lanes.h"
+#define ROTA_SIMD_FILE "ops/seal/unseal_simd.h"
 #include "core/for_each_isa.h"
 
 namespace rota::ops {
@@ -97,7 +97,7 @@ class PageUnsealer {
 // A row is one head of one page.
 void unseal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   auto& unsealer = call.emplace<PageUnsealer>(call, isa);
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) unsealer.unseal(row);
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) unsealer.unseal(row);
 }
 
 void unseal_cpu(const runtime::CpuCall& call) noexcept { unseal_cpu(call, core::best_isa()); }

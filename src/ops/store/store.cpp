@@ -96,16 +96,16 @@ Status check_run(const TokenRun& run, std::size_t index, const Pool& pool) {
     return core::refuse({kOp, run_name(index, "when_full")}, static_cast<unsigned>(run.when_full), "wrap or refuse");
   }
   const std::uint64_t pages_wanted = (capacity - 1) / pool.page_slots + 1;
-  if (run.table.empty() && pool.most_pages > 1) {
-    return core::refuse({kOp, run_name(index, "table")}, "empty", "the sequence's pages in a pool of {}",
+  if (run.page_table.empty() && pool.most_pages > 1) {
+    return core::refuse({kOp, run_name(index, "page_table")}, "empty", "the sequence's pages in a pool of {}",
                         pool.most_pages);
   }
-  if (run.table.empty() && pages_wanted > 1) {
+  if (run.page_table.empty() && pages_wanted > 1) {
     return core::refuse({kOp, run_name(index, "capacity")}, capacity,
                         "at most the {} slots of one page where there is no table", pool.page_slots);
   }
-  if (!run.table.empty() && run.table.size() < pages_wanted) {
-    return core::refuse({kOp, run_name(index, "table")}, core::text("of {} pages", run.table.size()),
+  if (!run.page_table.empty() && run.page_table.size() < pages_wanted) {
+    return core::refuse({kOp, run_name(index, "page_table")}, core::text("of {} pages", run.page_table.size()),
                         "{} for a capacity of {} in pages of {} slots", pages_wanted, capacity, pool.page_slots);
   }
   return {};
@@ -146,7 +146,8 @@ Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
                            [&](const core::Stretch& stretch) { stretches.push_back(stretch); });
     for (const core::Stretch& stretch : std::span(stretches).subspan(first_stretch)) {
       if (stretch.at.page < pool.fewest_pages) continue;
-      return core::refuse({kOp, run_name(index, "table")}, core::text("a table that names page {}", stretch.at.page),
+      return core::refuse({kOp, run_name(index, "page_table")},
+                          core::text("a table that names page {}", stretch.at.page),
                           "pages below {}, the size of the pool", pool.fewest_pages);
     }
     first_token += run.tokens;
@@ -224,9 +225,9 @@ StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, st
   const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
   return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,
                         to_words ? 1U : 0U, counter ? 1U : 0U},
-          .work = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
-                   .rows = rows,
-                   .row_bytes = to.shape.dim * (info(from.dtype).bytes + info(to.dtype).bytes)},
+          .dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
+                       .items = rows,
+                       .item_bytes = to.shape.dim * (info(from.dtype).bytes + info(to.dtype).bytes)},
           .params = params};
 }
 
@@ -234,7 +235,7 @@ void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const St
                     const StoreTokens& tokens) {
   const StoreLaunch launch = choose_store(pair, bound, tokens.tokens, tokens.counted);
   // Where nothing is counted the target stands in: it is written anyway, so that no hazard is added.
-  recorder.dispatch({kStore, launch.constants, launch.work}, launch.params,
+  recorder.dispatch({kStore, launch.constants, launch.dispatch}, launch.params,
                     {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), tokens.plan,
                      tokens.counter ? *tokens.counter : runtime::bind_untouched(pair.to.buffer, bound.to)});
 }

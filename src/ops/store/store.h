@@ -34,7 +34,7 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target);
 
 struct StoreLaunch {
   runtime::Constants constants;
-  runtime::Work work;
+  runtime::Dispatch dispatch;
   StoreParams params;
 };
 

@@ -18,7 +18,7 @@ void store_cpu(const runtime::CpuCall& call) noexcept {
   const codec::CountRow count_row = codec::non_finite_counter(to_type);
 
   std::uint64_t non_finite = 0;
-  for (std::uint64_t row = call.first_row; row < call.last_row; ++row) {
+  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
     const std::uint64_t head = row % p.heads;
     const std::uint32_t* const entry = plan + row / p.heads * kPlanWords;
     const std::uint64_t from = p.from.offset + entry[0] * p.from.token + head * p.from.head;

@@ -142,7 +142,7 @@ TEST_F(StoreOnDevice, AgreesWithTheDefinitionForAnyLayoutPagingAndRing) {
       Sequence sequence{.tokens = *rc::gen::inRange<std::uint64_t>(0, 40),
                         .position = *rc::gen::element<std::uint64_t>(0, 1, 5, 63, (1ULL << 32) - 3, (1ULL << 63) + 11),
                         .capacity = pages * page_slots - *rc::gen::inRange<std::uint64_t>(0, page_slots)};
-      sequence.table.assign(free_pages.end() - static_cast<std::ptrdiff_t>(pages), free_pages.end());
+      sequence.page_table.assign(free_pages.end() - static_cast<std::ptrdiff_t>(pages), free_pages.end());
       free_pages.resize(free_pages.size() - pages);
       tokens += sequence.tokens;
       sequences.push_back(std::move(sequence));
@@ -232,7 +232,7 @@ TEST_F(StoreOnDevice, Stores256SequencesInOneCall) {
   std::uint64_t tokens = 0;
   for (std::uint64_t i = 0; i < kSequences; ++i) {
     sequences.push_back(
-        {.tokens = i % 5, .position = i * 977, .capacity = 5 + i % 4, .table = {pages[2 * i], pages[2 * i + 1]}});
+        {.tokens = i % 5, .position = i * 977, .capacity = 5 + i % 4, .page_table = {pages[2 * i], pages[2 * i + 1]}});
     tokens += i % 5;
   }
   auto pair = make_pair(device, random, {.tokens = tokens, .pool = kPool});
@@ -274,8 +274,8 @@ TEST_F(StoreOnDevice, StoresIntoKeysAndValuesThatAlternateInOneBuffer) {
     pair.to.page_stride *= 2;
     pairs.push_back(pair);
   }
-  const std::vector<std::uint32_t> table{2, 0};
-  ASSERT_OK(run_store(device, pairs, {{.tokens = 5, .position = 1, .capacity = 8, .table = table}}));
+  const std::vector<std::uint32_t> page_table{2, 0};
+  ASSERT_OK(run_store(device, pairs, {{.tokens = 5, .position = 1, .capacity = 8, .page_table = table}}));
 
   std::vector<std::byte> wanted(pool.read().size(), Guarded::kPoison);
   for (std::uint64_t half = 0; half < 2; ++half) {
@@ -309,7 +309,7 @@ TEST_F(StoreOnDevice, SplitsPagedStridedOddRowsOverAllThreads) {
   for (std::uint64_t i = 0; i < 4; ++i) {
     const auto first = pages.begin() + static_cast<std::ptrdiff_t>(i * 64);
     sequences.push_back(
-        {.tokens = 3000 + i * 500, .position = i * 12'345, .capacity = 4000 + i, .table = {first, first + 64}});
+        {.tokens = 3000 + i * 500, .position = i * 12'345, .capacity = 4000 + i, .page_table = {first, first + 64}});
   }
   const std::uint64_t tokens = 4 * 3000 + 6 * 500;
   PairUnderTest pair(device, random, {DType::bf16, tokens * 3 * 67 + 1}, {DType::f16, 256 * (64 * 3 * 66 + 5)});

@@ -18,11 +18,12 @@ namespace rota::test {
 
 struct Sequence {
   std::uint64_t tokens, position, capacity;
-  std::vector<std::uint32_t> table = {};
+  std::vector<std::uint32_t> page_table = {};
   WhenFull when_full = WhenFull::wrap;
 
   TokenRun run() const {
-    return {.tokens = tokens, .position = position, .capacity = capacity, .table = table, .when_full = when_full};
+    return {
+        .tokens = tokens, .position = position, .capacity = capacity, .page_table = page_table, .when_full = when_full};
   }
 };
 
@@ -66,7 +67,7 @@ class PairUnderTest {
       for (std::uint64_t i = 0; i < sequence.tokens; ++i, ++token) {
         const bool stays = sequence.tokens - i <= sequence.capacity;
         const std::uint64_t slot = (sequence.position + i) % sequence.capacity;
-        const std::uint64_t page = sequence.table.empty() ? 0 : sequence.table[slot / to.shape.page_slots];
+        const std::uint64_t page = sequence.page_table.empty() ? 0 : sequence.page_table[slot / to.shape.page_slots];
         for (std::uint64_t h = 0; h < from.shape.heads; ++h) {
           for (std::uint64_t d = 0; d < from.shape.dim; ++d) {
             const std::uint64_t source =

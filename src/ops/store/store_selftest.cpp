@@ -19,7 +19,7 @@ constexpr std::uint64_t kTokens = 7;
 constexpr std::byte kUntouched{0x5a};
 constexpr std::array<std::uint32_t, 2> kTable{2, 0};
 
-constexpr TokenRun kRun{.tokens = kTokens, .position = 5, .capacity = 6, .table = kTable};
+constexpr TokenRun kRun{.tokens = kTokens, .position = 5, .capacity = 6, .page_table = kTable};
 
 // Values of all kinds, as each dtype's bits: plain, denormal, infinite, NaN.
 std::vector<std::byte> pattern(DType dtype, std::size_t elements) {

@@ -27,8 +27,8 @@ struct Call {
         counter(device.allocate(24).value()) {
     pairs.push_back({View::token_major(source, DType::f32, {.tokens = 7, .heads = 2, .dim = 6}),
                      SlotView::head_major(pool, DType::f16, {.pages = 3, .page_slots = 4, .heads = 2, .dim = 6})});
-    sequences.push_back({.tokens = 3, .position = 2, .capacity = 4, .table = first_table});
-    sequences.push_back({.tokens = 4, .position = 9, .capacity = 7, .table = second_table});
+    sequences.push_back({.tokens = 3, .position = 2, .capacity = 4, .page_table = first_table});
+    sequences.push_back({.tokens = 4, .position = 9, .capacity = 7, .page_table = second_table});
   }
 
   StorePair& pair() { return pairs.front(); }
@@ -109,7 +109,7 @@ TEST_F(StoreCheck, RefusesSlicesThatLeaveTheirViews) {
   for (const auto& [first, count] :
        {std::pair<std::uint64_t, std::uint64_t>{1, 7}, {8, 0}, {kMax, 7}, {0, 8}, {7, kMax}}) {
     call.pair().from = all.slice(first, count);
-    call.set_run(0, {.tokens = count, .position = 0, .capacity = 4, .table = call.first_table});
+    call.set_run(0, {.tokens = count, .position = 0, .capacity = 4, .page_table = call.first_table});
     call.sequences.erase(call.sequences.begin() + 1, call.sequences.end());
     ASSERT_FALSE(check(call).ok()) << first << ", " << count;
   }
@@ -207,26 +207,29 @@ TEST_F(StoreCheck, RefusesSequencesThatDoNotAddUp) {
   expect_refused([](Call& c) { c.sequences.pop_back(); },
                  {"sequences is 3 tokens long; wanted the 7 tokens of pairs[0].from"});
   expect_refused([](Call& c) { c.sequences.clear(); }, {"sequences is 0 tokens long"});
-  expect_refused([](Call& c) { c.set_run(1, {.tokens = 5, .position = 9, .capacity = 7, .table = c.second_table}); },
-                 {"sequences[1].tokens is 5; wanted at most the 4"});
-  expect_refused([](Call& c) { c.set_run(1, {.tokens = kMax, .position = 9, .capacity = 7, .table = c.second_table}); },
-                 {"sequences[1].tokens is 18446744073709551615"});
+  expect_refused(
+      [](Call& c) { c.set_run(1, {.tokens = 5, .position = 9, .capacity = 7, .page_table = c.second_table}); },
+      {"sequences[1].tokens is 5; wanted at most the 4"});
+  expect_refused(
+      [](Call& c) { c.set_run(1, {.tokens = kMax, .position = 9, .capacity = 7, .page_table = c.second_table}); },
+      {"sequences[1].tokens is 18446744073709551615"});
 }
 
 TEST_F(StoreCheck, RefusesPositionsAndCapacities) {
-  expect_refused([](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = 0, .table = c.first_table}); },
-                 {"sequences[0].capacity is 0; wanted at least 1"});
   expect_refused(
-      [](Call& c) { c.set_run(0, {.tokens = 3, .position = kMax - 2, .capacity = 4, .table = c.first_table}); },
+      [](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = 0, .page_table = c.first_table}); },
+      {"sequences[0].capacity is 0; wanted at least 1"});
+  expect_refused(
+      [](Call& c) { c.set_run(0, {.tokens = 3, .position = kMax - 2, .capacity = 4, .page_table = c.first_table}); },
       {"sequences[0].position is 18446744073709551613; wanted 3 tokens to end below 2^64"});
   expect_refused(
       [](Call& c) {
-        c.set_run(0,
-                  {.tokens = 3, .position = 2, .capacity = 4, .table = c.first_table, .when_full = WhenFull::refuse});
+        c.set_run(
+            0, {.tokens = 3, .position = 2, .capacity = 4, .page_table = c.first_table, .when_full = WhenFull::refuse});
       },
       {"sequences[0].position is 2; wanted 3 tokens to end within the capacity of 4"});
   expect_refused([](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = 4}); },
-                 {"sequences[0].table is empty; wanted the sequence's pages in a pool of 3"});
+                 {"sequences[0].page_table is empty; wanted the sequence's pages in a pool of 3"});
   expect_refused(
       [](Call& c) {
         c.pair().to.shape.pages = 1;
@@ -236,19 +239,21 @@ TEST_F(StoreCheck, RefusesPositionsAndCapacities) {
 }
 
 TEST_F(StoreCheck, RefusesTablesThatAreTooShortOrPointOutside) {
-  expect_refused([](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = 5, .table = c.first_table}); },
-                 {"sequences[0].table is of 1 pages; wanted 2 for a capacity of 5 in pages of 4 slots"});
-  expect_refused([](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = kMax, .table = c.first_table}); },
-                 {"sequences[0].table is of 1 pages; wanted 4611686018427387904"});
+  expect_refused(
+      [](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = 5, .page_table = c.first_table}); },
+      {"sequences[0].page_table is of 1 pages; wanted 2 for a capacity of 5 in pages of 4 slots"});
+  expect_refused(
+      [](Call& c) { c.set_run(0, {.tokens = 3, .position = 2, .capacity = kMax, .page_table = c.first_table}); },
+      {"sequences[0].page_table is of 1 pages; wanted 4611686018427387904"});
   expect_refused([](Call& c) { c.first_table[0] = 3; },
-                 {"sequences[0].table is a table that names page 3; wanted pages below 3, the size of the pool"});
-  expect_refused([](Call& c) { c.second_table[1] = 0xffffffffU; }, {"sequences[1].table", "page 4294967295"});
+                 {"sequences[0].page_table is a table that names page 3; wanted pages below 3, the size of the pool"});
+  expect_refused([](Call& c) { c.second_table[1] = 0xffffffffU; }, {"sequences[1].page_table", "page 4294967295"});
 }
 
 TEST_F(StoreCheck, AcceptsTableEntriesThatItDoesNotNeedYet) {
   Call call(device);
   call.second_table = {2, 0, 0xffffffffU};
-  call.set_run(1, {.tokens = 4, .position = 2, .capacity = 12, .table = call.second_table});
+  call.set_run(1, {.tokens = 4, .position = 2, .capacity = 12, .page_table = call.second_table});
   EXPECT_OK(check(call));
 }
 
@@ -257,8 +262,8 @@ TEST_F(StoreCheck, RefusesTwoTokensForOneSlot) {
   expect_refused(
       [](Call& c) {
         c.second_table[1] = 2;
-        c.set_run(1, {.tokens = 4, .position = 0, .capacity = 7, .table = c.second_table});
-        c.sequences[0] = {.tokens = 3, .position = 0, .capacity = 4, .table = c.first_table};
+        c.set_run(1, {.tokens = 4, .position = 0, .capacity = 7, .page_table = c.second_table});
+        c.sequences[0] = {.tokens = 3, .position = 0, .capacity = 4, .page_table = c.first_table};
         c.first_table[0] = 2;
       },
       {"of page 2; wanted a slot of its own for each token"});
@@ -312,9 +317,11 @@ TEST_F(StoreCheck, ABroadcastSourceIsFine) {
 TEST_F(StoreCheck, RefusesAnUnknownWayToBeFull) {
   expect_refused(
       [](Call& c) {
-        c.set_run(
-            0,
-            {.tokens = 3, .position = 2, .capacity = 4, .table = c.first_table, .when_full = static_cast<WhenFull>(7)});
+        c.set_run(0, {.tokens = 3,
+                      .position = 2,
+                      .capacity = 4,
+                      .page_table = c.first_table,
+                      .when_full = static_cast<WhenFull>(7)});
       },
       {"sequences[0].when_full is 7; wanted wrap or refuse"});
 }
@@ -339,8 +346,8 @@ TEST(StoreCpu, ReachesBeyond4GiBOnBothSides) {
              .params = &params,
              .bound = {from.data(), to.data(), reinterpret_cast<std::byte*>(plan.data()),
                        reinterpret_cast<std::byte*>(&counted)},
-             .first_row = 0,
-             .last_row = 2});
+             .first_item = 0,
+             .last_item = 2});
   std::uint16_t stored = 0;
   std::memcpy(&stored, to.data() + kFar * 2, sizeof(stored));
   EXPECT_EQ(stored, f16_from_f32(value));
@@ -401,13 +408,13 @@ TEST(StoreLaunch, StridesThatAreNeverTakenAreZero) {
 TEST(StoreLaunch, CoversEveryPairOfElementsWithinWhatADeviceCanLaunch) {
   StorePair pair{View::token_major({}, DType::f16, {.tokens = 131072, .heads = 3, .dim = 7}),
                  SlotView::head_major({}, DType::f16, {.page_slots = 131072, .heads = 3, .dim = 7})};
-  EXPECT_EQ(launch_for(pair, 0, 0, 1).work.groups, 1U);
-  EXPECT_EQ(launch_for(pair, 0, 0, 5).work.groups, 1U);  // 60 pairs
-  EXPECT_EQ(launch_for(pair, 0, 0, 6).work.groups, 2U);  // 72 pairs
-  EXPECT_EQ(launch_for(pair, 0, 0, 6).work.rows, 18U);
-  EXPECT_EQ(launch_for(pair, 0, 0, 131072).work.groups, 24576U);
+  EXPECT_EQ(launch_for(pair, 0, 0, 1).dispatch.groups, 1U);
+  EXPECT_EQ(launch_for(pair, 0, 0, 5).dispatch.groups, 1U);  // 60 pairs
+  EXPECT_EQ(launch_for(pair, 0, 0, 6).dispatch.groups, 2U);  // 72 pairs
+  EXPECT_EQ(launch_for(pair, 0, 0, 6).dispatch.items, 18U);
+  EXPECT_EQ(launch_for(pair, 0, 0, 131072).dispatch.groups, 24576U);
   pair.from.shape.heads = pair.to.shape.heads = 64;
-  EXPECT_EQ(launch_for(pair, 0, 0, 131072).work.groups, runtime::kMaxGroups);
+  EXPECT_EQ(launch_for(pair, 0, 0, 131072).dispatch.groups, runtime::kMaxGroups);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 void negate_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<NegateParams>();
-  for (std::uint64_t i = call.first_row; i < call.last_row; ++i) {
+  for (std::uint64_t i = call.first_item; i < call.last_item; ++i) {
     std::byte& top = call.bound[0][(p.offset + i) * 4 + 3];
     top ^= std::byte{0x80};
   }

@@ -1,12 +1,12 @@
 // Included by checksum_cpu.cpp through core/for_each_isa.h.
 
-#include "codec/dense/lanes.h"
+#include "codec/dense/simd.h"
 
 namespace rota::ops::ROTA_ISA {
 
-namespace lanes = codec::ROTA_ISA;
-using lanes::kLanes;
-using lanes::U32s;
+namespace simd = codec::ROTA_ISA;
+using simd::kLanes;
+using simd::U32s;
 
 inline constexpr std::uint64_t kLineBytes = 64;
 
@@ -21,14 +21,14 @@ struct StepSums {
 };
 
 // The line is fetched well before: hardware stops at the end of each page. A fetch of what is not there does nothing.
-ROTA_LANES_INLINE U32s sum_line(const std::byte* at) noexcept {
+ROTA_SIMD_INLINE U32s sum_line(const std::byte* at) noexcept {
   __builtin_prefetch(at + kBytesAhead);
-  U32s sum = lanes::load_bits<U32s>(at);
-  for (std::uint64_t i = sizeof(U32s); i < kLineBytes; i += sizeof(U32s)) sum += lanes::load_bits<U32s>(at + i);
+  U32s sum = simd::load_bits<U32s>(at);
+  for (std::uint64_t i = sizeof(U32s); i < kLineBytes; i += sizeof(U32s)) sum += simd::load_bits<U32s>(at + i);
   return sum;
 }
 
-ROTA_LANES_INLINE void add_step(const std::byte* at, StepSums& sums) noexcept {
+ROTA_SIMD_INLINE void add_step(const std::byte* at, StepSums& sums) noexcept {
   static_assert(kStepLines == 4);
   sums.first += sum_line(at);
   sums.second += sum_line(at + kLineBytes);
@@ -36,13 +36,13 @@ ROTA_LANES_INLINE void add_step(const std::byte* at, StepSums& sums) noexcept {
   sums.fourth += sum_line(at + 3 * kLineBytes);
 }
 
-ROTA_LANES_INLINE std::uint32_t sum_one_by_one(const std::byte* at, std::uint64_t words) noexcept {
+ROTA_SIMD_INLINE std::uint32_t sum_one_by_one(const std::byte* at, std::uint64_t words) noexcept {
   std::uint32_t sum = 0;
-  for (std::uint64_t i = 0; i < words; ++i) sum += lanes::load_bits<std::uint32_t>(at + i * sizeof(sum));
+  for (std::uint64_t i = 0; i < words; ++i) sum += simd::load_bits<std::uint32_t>(at + i * sizeof(sum));
   return sum;
 }
 
-ROTA_LANES std::uint32_t sum_words(const std::byte* at, std::uint64_t words) noexcept {
+ROTA_SIMD std::uint32_t sum_words(const std::byte* at, std::uint64_t words) noexcept {
   const std::uint64_t to_line = (kLineBytes - reinterpret_cast<std::uintptr_t>(at) % kLineBytes) % kLineBytes / 4;
   const std::uint64_t before = words < to_line ? words : to_line;
   std::uint32_t sum = sum_one_by_one(at, before);

@@ -1,50 +1,50 @@
-// Part of attend_lanes.h. A sealed tile becomes lines of int8 levels, one for each cell of the page format, and lines
+// Part of attend_simd.h. A sealed tile becomes lines of int8 levels, one for each cell of the page format, and lines
 // are multiplied by bytes: four products to a 32-bit sum, so there are no sums across a register.
 
 namespace rota::ops::ROTA_ISA {
 
-using lanes::Bytes;
-using lanes::U16s;
-using lanes::U8s;
+using simd::Bytes;
+using simd::U16s;
+using simd::U8s;
 
 inline constexpr std::uint64_t kRegisterBytes = sizeof(U8s);
 inline constexpr std::uint64_t kParts = kLineBytes / kRegisterBytes;  // registers of a line
 
 // Pages hold no infinity and no NaN, but whoever made the page may have erred: they count as 0, or -0.
-ROTA_LANES_INLINE F32s finite_halves(U16s halves) noexcept {
+ROTA_SIMD_INLINE F32s finite_halves(U16s halves) noexcept {
   const U16s finite = (halves & 0x7fff) < 0x7c00 ? halves : halves & 0x8000;
-  return lanes::f32s_from_f16(finite);
+  return simd::f32s_from_f16(finite);
 }
 
-ROTA_LANES void dot_mean(const float* const (&rows)[4], const std::byte* mean, std::uint64_t dim,
-                         float* products) noexcept {
+ROTA_SIMD void dot_mean(const float* const (&rows)[4], const std::byte* mean, std::uint64_t dim,
+                        float* products) noexcept {
   F32s sum[4] = {};
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
-    const F32s numbers = finite_halves(lanes::load_bits<U16s>(mean + 2 * i));
+    const F32s numbers = finite_halves(simd::load_bits<U16s>(mean + 2 * i));
 #pragma GCC unroll 4
-    for (std::uint64_t j = 0; j < 4; ++j) sum[j] = multiply_add(lanes::load_bits<F32s>(rows[j] + i), numbers, sum[j]);
+    for (std::uint64_t j = 0; j < 4; ++j) sum[j] = multiply_add(simd::load_bits<F32s>(rows[j] + i), numbers, sum[j]);
   }
-  lanes::store_bits(lanes::fold_four<lanes::Sum>(sum[0], sum[1], sum[2], sum[3]), products);
+  simd::store_bits(simd::fold_four<simd::Sum>(sum[0], sum[1], sum[2], sum[3]), products);
 }
 
 // Of a tile's tokens, times `unit`.
-ROTA_LANES void read_scales(const std::byte* at, float unit, float* factors) noexcept {
+ROTA_SIMD void read_scales(const std::byte* at, float unit, float* factors) noexcept {
   for (std::uint64_t i = 0; i < kTileTokens; i += kLanes) {
-    lanes::store_bits(finite_halves(lanes::load_bits<U16s>(at + 2 * i) & 0x7fff) * unit, factors + i);
+    simd::store_bits(finite_halves(simd::load_bits<U16s>(at + 2 * i) & 0x7fff) * unit, factors + i);
   }
 }
 
 // A query times `factor` as bytes, four to a quad, quads `stride` bytes apart; and its low bytes, if there are two of
 // each. Returns the sums of the bytes.
-ROTA_LANES QuerySums quantize(const float* query, std::uint64_t dim, float factor, std::byte* quads,
-                              std::byte* low_quads, std::uint64_t stride) noexcept {
+ROTA_SIMD QuerySums quantize(const float* query, std::uint64_t dim, float factor, std::byte* quads,
+                             std::byte* low_quads, std::uint64_t stride) noexcept {
   I32s sums = {}, low_sums = {};
   for (std::uint64_t d = 0; d < dim; d += kLanes) {
-    const I32s whole = lanes::nearest_product(lanes::load_bits<F32s>(query + d), lanes::all(factor));
+    const I32s whole = simd::nearest_product(simd::load_bits<F32s>(query + d), simd::all(factor));
     const I32s high = low_quads == nullptr ? whole : (whole + 128) >> 8;
     const I32s rest = whole - (high << 8);
-    const Bytes bytes = lanes::low_bytes(lanes::same_bits<U32s>(high));
-    const Bytes rest_bytes = lanes::low_bytes(lanes::same_bits<U32s>(rest));
+    const Bytes bytes = simd::low_bytes(simd::same_bits<U32s>(high));
+    const Bytes rest_bytes = simd::low_bytes(simd::same_bits<U32s>(rest));
     sums += high;
     low_sums += rest;
     for (std::uint64_t quad = 0; quad < kLanes / 4; ++quad) {
@@ -64,11 +64,11 @@ ROTA_LANES QuerySums quantize(const float* query, std::uint64_t dim, float facto
 
 // Bits of each byte, from `first` on, moved to bit `to`.
 template <std::uint32_t kBits>
-ROTA_LANES_INLINE U8s field(U8s line, std::uint32_t first, std::uint32_t to) noexcept {
+ROTA_SIMD_INLINE U8s field(U8s line, std::uint32_t first, std::uint32_t to) noexcept {
   if constexpr (kBits == 8) return line;
-  const U32s words = lanes::same_bits<U32s>(line);
+  const U32s words = simd::same_bits<U32s>(line);
   const U32s moved = first > to ? words >> (first - to) : words << (to - first);
-  return lanes::same_bits<U8s>(moved) & static_cast<std::uint8_t>(((1U << kBits) - 1) << to);
+  return simd::same_bits<U8s>(moved) & static_cast<std::uint8_t>(((1U << kBits) - 1) << to);
 }
 
 // What turns lines of codes into lines of levels.
@@ -82,30 +82,30 @@ struct Decoder {
   static constexpr std::uint32_t kLines = kLowLines + (kHigh == 0 ? 0 : 1);
   static constexpr std::uint32_t kTables = kBits <= 4 ? 1 : kBits == 8 ? 0 : (1U << kBits) / 16;
 
-  lanes::Table16 tables[kTables == 0 ? 1 : kTables] = {};
+  simd::Table16 tables[kTables == 0 ? 1 : kTables] = {};
   std::uint8_t flip = 0;
 
-  ROTA_LANES_INLINE explicit Decoder(const std::uint8_t* table) noexcept {
+  ROTA_SIMD_INLINE explicit Decoder(const std::uint8_t* table) noexcept {
     if constexpr (kBits == 8) flip = table[0];
     if constexpr (kBits > kDecodedTwice && kBits != 8) {
-      for (std::uint64_t i = 0; i < kTables; ++i) tables[i] = lanes::load_table(table + 16 * i);
+      for (std::uint64_t i = 0; i < kTables; ++i) tables[i] = simd::load_table(table + 16 * i);
     }
   }
 
   // Of a cell of a group, whose lines are `low` and `high`.
-  ROTA_LANES_INLINE U8s level(const U8s (&low)[kLowLines], U8s high, std::uint32_t cell) const noexcept {
+  ROTA_SIMD_INLINE U8s level(const U8s (&low)[kLowLines], U8s high, std::uint32_t cell) const noexcept {
     if constexpr (kBits <= kDecodedTwice) return low[0];
     if constexpr (kBits == 8) return low[0] ^ flip;
     U8s code = field<kLow>(low[cell / kLowCells], cell % kLowCells * kLow, 0);
     if constexpr (kHigh != 0) code |= field<kHigh>(high, cell * kHigh, kLow);
     if constexpr (kBits <= 4) {
-      return lanes::look_up_16(tables[0], code);
+      return simd::look_up_16(tables[0], code);
     } else {
       const U8s within = code & 15;
-      U8s found = lanes::look_up_16(tables[0], within);
+      U8s found = simd::look_up_16(tables[0], within);
 #pragma GCC unroll 4
       for (std::uint32_t i = 1; i < kTables; ++i) {
-        found = (code & 0xf0) == static_cast<std::uint8_t>(16 * i) ? lanes::look_up_16(tables[i], within) : found;
+        found = (code & 0xf0) == static_cast<std::uint8_t>(16 * i) ? simd::look_up_16(tables[i], within) : found;
       }
       return found;
     }
@@ -113,7 +113,7 @@ struct Decoder {
 };
 
 template <std::uint32_t kLines>
-ROTA_LANES_INLINE void fetch_lines(std::uintptr_t at) noexcept {
+ROTA_SIMD_INLINE void fetch_lines(std::uintptr_t at) noexcept {
 #pragma GCC unroll 8
   for (std::uint64_t i = 0; i < kLines; ++i) fetch(at + i * kLineBytes);
 }
@@ -124,18 +124,18 @@ struct Group {
   U8s low[Decoder<kBits>::kLowLines];
   U8s high;
 
-  ROTA_LANES_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at) noexcept {
+  ROTA_SIMD_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at) noexcept {
     using D = Decoder<kBits>;
 #pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < D::kLowLines; ++i) low[i] = lanes::load_bits<U8s>(low_at + i * apart);
-    if constexpr (D::kHigh != 0) high = lanes::load_bits<U8s>(high_at);
+    for (std::uint32_t i = 0; i < D::kLowLines; ++i) low[i] = simd::load_bits<U8s>(low_at + i * apart);
+    if constexpr (D::kHigh != 0) high = simd::load_bits<U8s>(high_at);
   }
 };
 
 // Groups of keys follow each other; those of values lie in rows of `inner`, and their lines of the low plane a row
 // apart.
 template <std::uint32_t kBits, bool kKeySide>
-ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) noexcept {
+ROTA_SIMD void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) noexcept {
   using D = Decoder<kBits>;
   const D decoder(tiles.table);
   const std::uint64_t columns = tiles.dim / 16;
@@ -153,8 +153,8 @@ ROTA_LANES void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) 
         group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-          lanes::store_bits(decoder.level(group.low, group.high, cell),
-                            levels + cell_line * kLineBytes + cell * cell_apart + part);
+          simd::store_bits(decoder.level(group.low, group.high, cell),
+                           levels + cell_line * kLineBytes + cell * cell_apart + part);
         }
       }
     }
@@ -166,32 +166,32 @@ inline constexpr std::uint32_t kSums = kLanes == 16 ? 16 : 8;
 
 // What one number is that has one byte, or two, as sums of products with them.
 template <std::uint32_t kTerms>
-ROTA_LANES_INLINE F32s total_of(const I32s* terms) noexcept {
+ROTA_SIMD_INLINE F32s total_of(const I32s* terms) noexcept {
   const F32s first = __builtin_convertvector(terms[0], F32s);
   if constexpr (kTerms == 1) return first;
-  return multiply_add(first, lanes::all(256.0F), __builtin_convertvector(terms[1], F32s));
+  return multiply_add(first, simd::all(256.0F), __builtin_convertvector(terms[1], F32s));
 }
 
 // Sums of some of a tile's tokens become logits: times the tokens' and the queries' factors, and what the page's mean
 // gives where a token was sealed without it.
 template <std::uint32_t kTerms, std::uint32_t kVectors>
-ROTA_LANES_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, const float* query_factors,
-                                    const float* means, float* logits) noexcept {
+ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, const float* query_factors,
+                                   const float* means, float* logits) noexcept {
   const F32s with_sign = finite_halves(scales);
-  const U32s bits = lanes::same_bits<U32s>(with_sign);
-  const F32s factors = lanes::same_bits<F32s>(bits & 0x7fffffffU);
-  const I32s without_mean = lanes::same_bits<I32s>(with_sign) >> 31;
-  const F32s with_mean = lanes::same_bits<F32s>(~without_mean & lanes::same_bits<I32s>(lanes::all(1)));
+  const U32s bits = simd::same_bits<U32s>(with_sign);
+  const F32s factors = simd::same_bits<F32s>(bits & 0x7fffffffU);
+  const I32s without_mean = simd::same_bits<I32s>(with_sign) >> 31;
+  const F32s with_mean = simd::same_bits<F32s>(~without_mean & simd::same_bits<I32s>(simd::all(1)));
 #pragma GCC unroll 8
   for (std::uint64_t q = 0; q < kVectors / kTerms; ++q) {
     const F32s product = total_of<kTerms>(&sum[q * kTerms]) * query_factors[q] * factors;
-    lanes::store_bits(multiply_add(with_mean, lanes::all(means[q]), product), logits + q * kStepKeys);
+    simd::store_bits(multiply_add(with_mean, simd::all(means[q]), product), logits + q * kStepKeys);
   }
 }
 
 // Registers hold 16 tokens of a tile each, or parts of them.
 template <std::uint32_t kBits, std::uint32_t kVectors>
-ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
+ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
   using D = Decoder<kBits>;
   constexpr std::uint32_t kTerms = terms_of(kBits);
   constexpr std::uint32_t kRegisters = least(4, kSums / kVectors);
@@ -231,17 +231,17 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
         }
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-          lanes::Unsigned left[kRegisters];
+          simd::Unsigned left[kRegisters];
 #pragma GCC unroll 4
           for (std::uint32_t i = 0; i < kRegisters; ++i) {
-            left[i] = lanes::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+            left[i] = simd::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
           }
 #pragma GCC unroll 8
           for (std::uint32_t v = 0; v < kVectors; ++v) {
-            const lanes::Signed right =
-                lanes::as_signed(lanes::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
+            const simd::Signed right =
+                simd::as_signed(simd::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
 #pragma GCC unroll 4
-            for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[cell % kChains][i][v], left[i], right);
+            for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[cell % kChains][i][v], left[i], right);
           }
         }
         quads += 4 * kVectors * D::kCells;
@@ -252,8 +252,7 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
           for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
         }
         const std::uint64_t token = (first + i) * kLanes;
-        write_logits<kTerms>(sum[0][i], lanes::load_bits<U16s>(tile.scales + 2 * token), factors, means,
-                             logits + token);
+        write_logits<kTerms>(sum[0][i], simd::load_bits<U16s>(tile.scales + 2 * token), factors, means, logits + token);
       }
     }
   }
@@ -261,8 +260,8 @@ ROTA_LANES void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uin
 
 // outputs[vector][dim] += worth * sums over a tile's 64 tokens.
 template <std::uint32_t kBits, std::uint32_t kVectors, std::uint32_t kRegisters>
-ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const Decoder<kBits>& decoder,
-                                   const ValueWeights& weights, std::uint32_t vector, std::uint64_t first) noexcept {
+ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const Decoder<kBits>& decoder,
+                                  const ValueWeights& weights, std::uint32_t vector, std::uint64_t first) noexcept {
   using D = Decoder<kBits>;
   const Tile tile = tiles.at[nth];
   const std::uint64_t row_bytes = tiles.dim / 16 * kLineBytes;
@@ -293,17 +292,17 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
     }
 #pragma GCC unroll 8
     for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-      lanes::Signed right[kRegisters];
+      simd::Signed right[kRegisters];
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        right[i] = lanes::as_signed(decoder.level(group[i].low, group[i].high, cell));
+        right[i] = simd::as_signed(decoder.level(group[i].low, group[i].high, cell));
       }
 #pragma GCC unroll 8
       for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const lanes::Unsigned left =
-            lanes::as_unsigned(lanes::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
+        const simd::Unsigned left =
+            simd::as_unsigned(simd::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
 #pragma GCC unroll 8
-        for (std::uint32_t i = 0; i < kRegisters; ++i) lanes::dot4(sum[i][v], left, right[i]);
+        for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[i][v], left, right[i]);
       }
     }
     bytes += 4 * D::kCells;
@@ -316,12 +315,12 @@ ROTA_LANES_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const 
   const std::uint64_t stride = weights.stride;
 #pragma GCC unroll 8
   for (std::uint32_t q = 0; q < kVectors / kTerms; ++q) {
-    const F32s factor = lanes::all(worth[q]);
+    const F32s factor = simd::all(worth[q]);
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       float* const output = outputs + q * stride + i * kLanes;
       const F32s total = total_of<kTerms>(&sum[i][q * kTerms]);
-      lanes::store_bits(multiply_add(total, factor, lanes::load_bits<F32s>(output)), output);
+      simd::store_bits(multiply_add(total, factor, simd::load_bits<F32s>(output)), output);
     }
   }
 }
@@ -342,7 +341,7 @@ struct ColumnCounts {
 };
 
 template <std::uint32_t kBits, std::uint32_t kVectors>
-ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
+ROTA_SIMD void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
   using Counts = ColumnCounts<kVectors>;
   const Decoder<kBits> decoder(tiles.table);
   const std::uint64_t registers = tiles.dim / 16 * kParts;
@@ -367,45 +366,45 @@ ROTA_LANES void add_values(const Tiles& tiles, const ValueWeights& weights, std:
 }
 
 template <std::uint32_t kTerms>
-ROTA_LANES void weigh(const StepWeights& step, float* worth) noexcept {
+ROTA_SIMD void weigh(const StepWeights& step, float* worth) noexcept {
   constexpr float kMost = kTerms == 2 ? 65535.0F : 255.0F;
   constexpr std::uint64_t kRegisters = kTileTokens / kLanes;  // of a tile
   F32s products[kStepTiles][kRegisters];
   F32s largest[kStepTiles] = {};
-  F32s sums[4] = {lanes::load_bits<F32s>(step.sums)};  // so that none waits for another
-  const F32s top = lanes::all(step.top);
+  F32s sums[4] = {simd::load_bits<F32s>(step.sums)};  // so that none waits for another
+  const F32s top = simd::all(step.top);
 #pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
     fetch_lines<kWeighLines>(step.ahead[tile]);
 #pragma GCC unroll 4
     for (std::uint64_t i = 0; i < kRegisters; ++i) {
       const std::uint64_t at = tile * kTileTokens + i * kLanes;
-      const F32s weight = exp2_of(lanes::load_bits<F32s>(step.logits + at) - top);
+      const F32s weight = exp2_of(simd::load_bits<F32s>(step.logits + at) - top);
       sums[i % 4] += weight;
-      products[tile][i] = weight * lanes::load_bits<F32s>(step.factors + at);
-      largest[tile] = lanes::Largest::of(products[tile][i], largest[tile]);
+      products[tile][i] = weight * simd::load_bits<F32s>(step.factors + at);
+      largest[tile] = simd::Largest::of(products[tile][i], largest[tile]);
     }
   }
-  const lanes::F32Quad most = lanes::fold_four<lanes::Largest>(largest[0], largest[1], largest[2], largest[3]);
-  const lanes::F32Quad inverse = most > kLeastInBytes ? kMost / most : lanes::F32Quad{};
-  lanes::store_bits(most * (1 / kMost), worth);
+  const simd::F32Quad most = simd::fold_four<simd::Largest>(largest[0], largest[1], largest[2], largest[3]);
+  const simd::F32Quad inverse = most > kLeastInBytes ? kMost / most : simd::F32Quad{};
+  simd::store_bits(most * (1 / kMost), worth);
 #pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
-    const F32s factor = lanes::all(inverse[tile]);
+    const F32s factor = simd::all(inverse[tile]);
     for (std::uint64_t first = 0; first < kRegisters; first += 4) {
       U32s high[4], low[4];
 #pragma GCC unroll 4
       for (std::uint64_t i = 0; i < 4; ++i) {
-        const U32s whole = lanes::same_bits<U32s>(lanes::nearest_product(products[tile][first + i], factor));
+        const U32s whole = simd::same_bits<U32s>(simd::nearest_product(products[tile][first + i], factor));
         low[i] = kTerms == 2 ? whole & 255U : whole;
         high[i] = whole >> 8;
       }
       const std::uint64_t to = tile * step.tile_stride + first * kLanes;
-      lanes::store_as_bytes(kTerms == 2 ? high : low, step.bytes + to);
-      if constexpr (kTerms == 2) lanes::store_as_bytes(low, step.low_bytes + to);
+      simd::store_as_bytes(kTerms == 2 ? high : low, step.bytes + to);
+      if constexpr (kTerms == 2) simd::store_as_bytes(low, step.low_bytes + to);
     }
   }
-  lanes::store_bits((sums[0] + sums[1]) + (sums[2] + sums[3]), step.sums);
+  simd::store_bits((sums[0] + sums[1]) + (sums[2] + sums[3]), step.sums);
 }
 
 template <std::uint32_t kBits, std::uint32_t kVectors>
@@ -425,7 +424,7 @@ template <std::uint32_t kBits>
 inline constexpr std::array<AddValues, kBlockSizes> kAddValues{add_of<kBits, 1>(), add_of<kBits, 2>(),
                                                                add_of<kBits, 4>(), add_of<kBits, 8>()};
 
-inline constexpr TileLanes kTileLanes{
+inline constexpr TileSimd kTileSimd{
     {nullptr, nullptr, decode<2, true>, decode<3, true>, decode<4, true>, decode<5, true>, decode<6, true>, nullptr,
      decode<8, true>},
     {nullptr, nullptr, decode<2, false>, decode<3, false>, decode<4, false>, decode<5, false>, decode<6, false>,

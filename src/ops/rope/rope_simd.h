@@ -1,32 +1,32 @@
 // Included by rope_cpu.cpp through core/for_each_isa.h. Every instruction set gives the same bits.
 
-#include "codec/dense/lanes.h"
+#include "codec/dense/simd.h"
 
 namespace rota::ops::ROTA_ISA {
 
-namespace lanes = codec::ROTA_ISA;
-using lanes::F32s;
-using lanes::I32s;
-using lanes::kLanes;
-using lanes::lanes_of;
-using lanes::U32s;
-using U64s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint64_t;
+namespace simd = codec::ROTA_ISA;
+using simd::F32s;
+using simd::I32s;
+using simd::kLanes;
+using simd::lanes_of;
+using simd::U32s;
+using U64s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::uint64_t;
 
-ROTA_LANES_INLINE U32s load_words(const std::uint32_t* at, std::uint64_t count) noexcept {
+ROTA_SIMD_INLINE U32s load_words(const std::uint32_t* at, std::uint64_t count) noexcept {
   U32s words = {};
-  if (count == kLanes) return lanes::load_bits<U32s>(at);
+  if (count == kLanes) return simd::load_bits<U32s>(at);
   for (std::uint64_t i = 0; i < count; ++i) words[i] = at[i];
   return words;
 }
 
 // The upper 32 bits of each product: even lanes, then odd ones, as numbers of 64 bits.
-ROTA_LANES_INLINE U32s multiply_high(U32s a, U32s b) noexcept {
+ROTA_SIMD_INLINE U32s multiply_high(U32s a, U32s b) noexcept {
   constexpr std::uint64_t kLow = 0xffffffff;
-  const U64s a_pairs = lanes::same_bits<U64s>(a);
-  const U64s b_pairs = lanes::same_bits<U64s>(b);
+  const U64s a_pairs = simd::same_bits<U64s>(a);
+  const U64s b_pairs = simd::same_bits<U64s>(b);
   const U64s even = (a_pairs & kLow) * (b_pairs & kLow);
   const U64s odd = (a_pairs >> 32) * (b_pairs >> 32);
-  return lanes::same_bits<U32s>((even >> 32) | (odd & ~kLow));
+  return simd::same_bits<U32s>((even >> 32) | (odd & ~kLow));
 }
 
 struct Turn {
@@ -34,9 +34,9 @@ struct Turn {
 };
 
 // Of angles in 2^-32 turns: the rest to the nearest quarter goes through the polynomials.
-ROTA_LANES_INLINE Turn turn_by(U32s phase) noexcept {
+ROTA_SIMD_INLINE Turn turn_by(U32s phase) noexcept {
   const U32s quarter = (phase + 0x20000000U) >> 30;
-  const F32s x = __builtin_convertvector(lanes::same_bits<I32s>(phase - (quarter << 30)), F32s) * kRadiansPerPhase;
+  const F32s x = __builtin_convertvector(simd::same_bits<I32s>(phase - (quarter << 30)), F32s) * kRadiansPerPhase;
   const F32s z = x * x;
   const F32s sine = x + x * z * (kSine0 + z * (kSine1 + z * kSine2));
   const F32s cosine = (1.0F - 0.5F * z) + z * z * (kCosine0 + z * (kCosine1 + z * kCosine2));
@@ -44,12 +44,12 @@ ROTA_LANES_INLINE Turn turn_by(U32s phase) noexcept {
   const U32s sign = (quarter & 2U) << 30;
   const F32s turned_cosine = across ? -sine : cosine;
   const F32s turned_sine = across ? cosine : sine;
-  return {lanes::same_bits<F32s>(lanes::same_bits<U32s>(turned_cosine) ^ sign),
-          lanes::same_bits<F32s>(lanes::same_bits<U32s>(turned_sine) ^ sign)};
+  return {simd::same_bits<F32s>(simd::same_bits<U32s>(turned_cosine) ^ sign),
+          simd::same_bits<F32s>(simd::same_bits<U32s>(turned_sine) ^ sign)};
 }
 
 // Of all pairs of one token. For neighbours both coordinates get their own, the sine with its sign.
-ROTA_LANES void fill_turns(const RopeCall& call, std::uint64_t token, RopeScratch& scratch) noexcept {
+ROTA_SIMD void fill_turns(const RopeCall& call, std::uint64_t token, RopeScratch& scratch) noexcept {
   const RopeParams& p = call.params;
   const std::uint32_t* const low = call.pairs + std::uint64_t{kTurnsLow} * p.pairs;
   const std::uint32_t* const high = call.pairs + std::uint64_t{kTurnsHigh} * p.pairs;
@@ -79,52 +79,52 @@ ROTA_LANES void fill_turns(const RopeCall& call, std::uint64_t token, RopeScratc
 }
 
 template <DType T>
-ROTA_LANES_INLINE F32s load_lanes(const std::byte* row, std::uint64_t d, std::uint64_t count) noexcept {
+ROTA_SIMD_INLINE F32s load_lanes(const std::byte* row, std::uint64_t d, std::uint64_t count) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
-  return count == kLanes ? lanes::load<T>(row + d * kBytes) : lanes::load<T>(row + d * kBytes, {count, kBytes});
+  return count == kLanes ? simd::load<T>(row + d * kBytes) : simd::load<T>(row + d * kBytes, {count, kBytes});
 }
 
 template <DType T>
-ROTA_LANES_INLINE void store_lanes(F32s values, std::byte* row, std::uint64_t d, std::uint64_t count) noexcept {
+ROTA_SIMD_INLINE void store_lanes(F32s values, std::byte* row, std::uint64_t d, std::uint64_t count) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
   if (count == kLanes) {
-    lanes::store<T>(values, row + d * kBytes);
+    simd::store<T>(values, row + d * kBytes);
   } else {
-    lanes::store<T>(values, row + d * kBytes, {count, kBytes});
+    simd::store<T>(values, row + d * kBytes, {count, kBytes});
   }
 }
 
 // Rows are side by side here, and may be the same row: all that a step writes has been read.
 template <DType From, DType To>
-ROTA_LANES_INLINE void turn_neighbours_at(const RopeScratch& scratch, const RopeRow& row, std::uint64_t d,
-                                          std::uint64_t count) noexcept {
+ROTA_SIMD_INLINE void turn_neighbours_at(const RopeScratch& scratch, const RopeRow& row, std::uint64_t d,
+                                         std::uint64_t count) noexcept {
   __builtin_prefetch(row.next_from + d * info(From).bytes, 0);
   __builtin_prefetch(row.next_to + d * info(To).bytes, 1);
   const F32s values = load_lanes<From>(row.from, d, count);
-  const U64s both = lanes::same_bits<U64s>(values);
-  const F32s swapped = lanes::same_bits<F32s>((both << 32) | (both >> 32));
-  const F32s cosine = lanes::load_bits<F32s>(scratch.cosine + d);
-  const F32s sine = lanes::load_bits<F32s>(scratch.sine + d);
+  const U64s both = simd::same_bits<U64s>(values);
+  const F32s swapped = simd::same_bits<F32s>((both << 32) | (both >> 32));
+  const F32s cosine = simd::load_bits<F32s>(scratch.cosine + d);
+  const F32s sine = simd::load_bits<F32s>(scratch.sine + d);
   store_lanes<To>(values * cosine + swapped * sine, row.to, d, count);
 }
 
 template <DType From, DType To>
-ROTA_LANES_INLINE void turn_halves_at(const RopeScratch& scratch, const RopeRow& row, const RopeRun& run,
-                                      std::uint64_t count) noexcept {
+ROTA_SIMD_INLINE void turn_halves_at(const RopeScratch& scratch, const RopeRow& row, const RopeRun& run,
+                                     std::uint64_t count) noexcept {
   __builtin_prefetch(row.next_from + run.first * info(From).bytes, 0);
   __builtin_prefetch(row.next_from + run.second * info(From).bytes, 0);
   __builtin_prefetch(row.next_to + run.first * info(To).bytes, 1);
   __builtin_prefetch(row.next_to + run.second * info(To).bytes, 1);
   const F32s first = load_lanes<From>(row.from, run.first, count);
   const F32s second = load_lanes<From>(row.from, run.second, count);
-  const F32s cosine = lanes::load_bits<F32s>(scratch.cosine + run.pair);
-  const F32s sine = lanes::load_bits<F32s>(scratch.sine + run.pair);
+  const F32s cosine = simd::load_bits<F32s>(scratch.cosine + run.pair);
+  const F32s sine = simd::load_bits<F32s>(scratch.sine + run.pair);
   store_lanes<To>(first * cosine - second * sine, row.to, run.first, count);
   store_lanes<To>(first * sine + second * cosine, row.to, run.second, count);
 }
 
 template <DType From, DType To>
-ROTA_LANES void turn_row(const RopeCall& call, const RopeScratch& scratch, const RopeRow& at) noexcept {
+ROTA_SIMD void turn_row(const RopeCall& call, const RopeScratch& scratch, const RopeRow& at) noexcept {
   const RopeRow row = at;  // of our own, since stores of bytes may change anything else
   if (call.unit == kNeighbourPair) {
     const std::uint64_t rope_dim = 2ULL * call.params.pairs;
@@ -144,7 +144,7 @@ ROTA_LANES void turn_row(const RopeCall& call, const RopeScratch& scratch, const
 
 // Widens a row and adds its squares. Element i goes to sum i mod 16, whatever a register holds.
 template <DType From>
-ROTA_LANES float widen_and_square(const std::byte* from, float* row, std::uint64_t dim) noexcept {
+ROTA_SIMD float widen_and_square(const std::byte* from, float* row, std::uint64_t dim) noexcept {
   constexpr std::uint64_t kSums = 16;
   auto* const to = reinterpret_cast<std::byte*>(row);
   F32s sums[kSums / kLanes] = {};
@@ -166,10 +166,10 @@ ROTA_LANES float widen_and_square(const std::byte* from, float* row, std::uint64
 }
 
 // A row of scratch, whose end is padded. No weight: nullptr.
-ROTA_LANES void scale_row(float* row, float scale, const float* weight, std::uint64_t dim) noexcept {
+ROTA_SIMD void scale_row(float* row, float scale, const float* weight, std::uint64_t dim) noexcept {
   for (std::uint64_t d = 0; d < dim; d += kLanes) {
-    F32s values = lanes::load_bits<F32s>(row + d) * scale;
-    if (weight != nullptr) values = values * lanes::load_bits<F32s>(weight + d);
+    F32s values = simd::load_bits<F32s>(row + d) * scale;
+    if (weight != nullptr) values = values * simd::load_bits<F32s>(weight + d);
     std::memcpy(row + d, &values, sizeof(values));
   }
 }

@@ -1,14 +1,14 @@
-// The turbo codec's rotation, a register at a time. Included through core/for_each_isa.h, after codec/dense/lanes.h.
+// The turbo codec's rotation, a register at a time. Included through core/for_each_isa.h, after codec/dense/simd.h.
 
 namespace rota::codec::ROTA_ISA {
 
 template <std::uint64_t kStep, class Vector>
-ROTA_LANES_INLINE Vector swap_neighbours(Vector v) noexcept {
-#if ROTA_ISA_LANES == 16
+ROTA_SIMD_INLINE Vector swap_neighbours(Vector v) noexcept {
+#if ROTA_ISA_WIDTH == 16
   return __builtin_shufflevector(v, v, 0 ^ kStep, 1 ^ kStep, 2 ^ kStep, 3 ^ kStep, 4 ^ kStep, 5 ^ kStep, 6 ^ kStep,
                                  7 ^ kStep, 8 ^ kStep, 9 ^ kStep, 10 ^ kStep, 11 ^ kStep, 12 ^ kStep, 13 ^ kStep,
                                  14 ^ kStep, 15 ^ kStep);
-#elif ROTA_ISA_LANES == 8
+#elif ROTA_ISA_WIDTH == 8
   return __builtin_shufflevector(v, v, 0 ^ kStep, 1 ^ kStep, 2 ^ kStep, 3 ^ kStep, 4 ^ kStep, 5 ^ kStep, 6 ^ kStep,
                                  7 ^ kStep);
 #else
@@ -18,7 +18,7 @@ ROTA_LANES_INLINE Vector swap_neighbours(Vector v) noexcept {
 
 // Sums in lanes where the bit kStep of the index is clear, differences where it is set.
 template <std::uint64_t kStep, class Vector>
-ROTA_LANES_INLINE Vector mix_neighbours(Vector v) noexcept {
+ROTA_SIMD_INLINE Vector mix_neighbours(Vector v) noexcept {
   I32s second;
   for (std::uint64_t i = 0; i < kLanes; ++i) second[i] = (i & kStep) != 0 ? -1 : 0;
   const Vector other = swap_neighbours<kStep>(v);
@@ -26,7 +26,7 @@ ROTA_LANES_INLINE Vector mix_neighbours(Vector v) noexcept {
 }
 
 template <class Vector>
-ROTA_LANES_INLINE Vector mix_within(Vector v) noexcept {
+ROTA_SIMD_INLINE Vector mix_within(Vector v) noexcept {
   v = mix_neighbours<1>(v);
   v = mix_neighbours<2>(v);
   if constexpr (kLanes >= 8) v = mix_neighbours<4>(v);
@@ -36,7 +36,7 @@ ROTA_LANES_INLINE Vector mix_within(Vector v) noexcept {
 
 // Four vectors that are `step` apart, two stages at once.
 template <class Vector>
-ROTA_LANES_INLINE void mix_four(Vector* at, std::uint64_t step) noexcept {
+ROTA_SIMD_INLINE void mix_four(Vector* at, std::uint64_t step) noexcept {
   const Vector sum = at[0] + at[step];
   const Vector difference = at[0] - at[step];
   const Vector other_sum = at[2 * step] + at[3 * step];
@@ -49,7 +49,7 @@ ROTA_LANES_INLINE void mix_four(Vector* at, std::uint64_t step) noexcept {
 
 // Hadamard without its factor, in place, of each `size` values that follow each other; at least 16, a power of two.
 template <class Vector>
-ROTA_LANES_INLINE void hadamard(Vector* values, std::uint64_t dim, std::uint64_t size) noexcept {
+ROTA_SIMD_INLINE void hadamard(Vector* values, std::uint64_t dim, std::uint64_t size) noexcept {
   const std::uint64_t vectors = size / kLanes;
   for (Vector* block = values; block != values + dim / kLanes; block += vectors) {
     for (std::uint64_t i = 0; i < vectors; ++i) block[i] = mix_within(block[i]);
@@ -75,7 +75,7 @@ struct HartleyShape {
   int shift;
 };
 
-ROTA_LANES_INLINE void hartley(const I32s* from, I32s* to, const HartleyShape& shape) noexcept {
+ROTA_SIMD_INLINE void hartley(const I32s* from, I32s* to, const HartleyShape& shape) noexcept {
   const std::uint64_t vectors = shape.size / kLanes;
   for (std::uint64_t a = 0; a < shape.m; ++a) {
     for (std::uint64_t i = 0; i < vectors; ++i) {

@@ -1,12 +1,12 @@
 // Included by rows.cpp through core/for_each_isa.h.
 
-#include "codec/dense/lanes.h"
+#include "codec/dense/simd.h"
 
 namespace rota::codec::ROTA_ISA {
 
 // The same type passes its bits on untouched, signalling NaN included.
 template <DType From, DType To>
-ROTA_LANES void convert_row(SourceRow from, TargetRow to, std::uint64_t count) noexcept {
+ROTA_SIMD void convert_row(SourceRow from, TargetRow to, std::uint64_t count) noexcept {
   const std::uint64_t from_step = from.stride * info(From).bytes;
   const std::uint64_t to_step = to.stride * info(To).bytes;
   const bool side_by_side = from.stride == 1 && to.stride == 1;
@@ -32,15 +32,15 @@ inline constexpr auto kRows =
 
 // 1 in each lane that has all bits of the mask, else 0.
 template <class Elements>
-ROTA_LANES_INLINE Elements has_all_of(Elements bits, Elements mask) noexcept {
+ROTA_SIMD_INLINE Elements has_all_of(Elements bits, Elements mask) noexcept {
   return Elements{} - same_bits<Elements>((bits & mask) == mask);
 }
 
 // A lane counts in the width of an element, so a long row comes in parts.
 template <DType T, class Element>
-ROTA_LANES std::uint64_t count_non_finite(SourceRow row, std::uint64_t count) noexcept {
+ROTA_SIMD std::uint64_t count_non_finite(SourceRow row, std::uint64_t count) noexcept {
   static_assert(sizeof(Element) == info(T).bytes);
-  using Elements [[gnu::vector_size(ROTA_ISA_LANES * sizeof(Element))]] = Element;
+  using Elements [[gnu::vector_size(ROTA_ISA_WIDTH * sizeof(Element))]] = Element;
   constexpr std::uint64_t kPart = kLanes * std::numeric_limits<std::uint16_t>::max();
   const Elements exponent = Elements{} + static_cast<Element>(ops::exponent_mask(static_cast<std::uint32_t>(T)));
   const std::uint64_t step = row.stride * sizeof(Element);

@@ -3,19 +3,19 @@
 
 namespace rota::core::ROTA_ISA {
 
-inline constexpr std::uint64_t kLanes = ROTA_ISA_LANES;
+inline constexpr std::uint64_t kLanes = ROTA_ISA_WIDTH;
 
-using F32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = float;
-using U32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint32_t;
-using I32s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int32_t;
-using I16s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int16_t;
-using U8s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint8_t;
-using U16s [[gnu::vector_size(ROTA_ISA_LANES * 2)]] = std::uint16_t;  // as many as F32s
-using Bytes [[gnu::vector_size(ROTA_ISA_LANES)]] = std::uint8_t;      // as many as F32s
+using F32s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = float;
+using U32s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::uint32_t;
+using I32s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::int32_t;
+using I16s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::int16_t;
+using U8s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::uint8_t;
+using U16s [[gnu::vector_size(ROTA_ISA_WIDTH * 2)]] = std::uint16_t;  // as many as F32s
+using Bytes [[gnu::vector_size(ROTA_ISA_WIDTH)]] = std::uint8_t;      // as many as F32s
 using F32Quad [[gnu::vector_size(16)]] = float;
 
 template <class To, class From>
-ROTA_LANES_INLINE To same_bits(const From& from) noexcept {
+ROTA_SIMD_INLINE To same_bits(const From& from) noexcept {
   static_assert(sizeof(To) == sizeof(From));
   To to;
   std::memcpy(&to, &from, sizeof(to));
@@ -23,22 +23,22 @@ ROTA_LANES_INLINE To same_bits(const From& from) noexcept {
 }
 
 template <class Vector>
-ROTA_LANES_INLINE Vector load_bits(const void* at) noexcept {
+ROTA_SIMD_INLINE Vector load_bits(const void* at) noexcept {
   Vector bits;
   std::memcpy(&bits, at, sizeof(bits));
   return bits;
 }
 
 template <class Vector>
-ROTA_LANES_INLINE void store_bits(const Vector& vector, void* at) noexcept {
+ROTA_SIMD_INLINE void store_bits(const Vector& vector, void* at) noexcept {
   std::memcpy(at, &vector, sizeof(vector));
 }
 
 // The same number in all lanes. Not 0 + number, which is another one for -0, so that a compiler adds.
-ROTA_LANES_INLINE F32s all(float number) noexcept { return number - F32s{}; }
+ROTA_SIMD_INLINE F32s all(float number) noexcept { return number - F32s{}; }
 
 template <class Vector>
-ROTA_LANES_INLINE bool is_zero(const Vector& vector) noexcept {
+ROTA_SIMD_INLINE bool is_zero(const Vector& vector) noexcept {
   std::uint64_t parts[sizeof(vector) / sizeof(std::uint64_t)];
   std::memcpy(parts, &vector, sizeof(vector));
   std::uint64_t any = 0;
@@ -47,7 +47,7 @@ ROTA_LANES_INLINE bool is_zero(const Vector& vector) noexcept {
 }
 
 // A byte in each of four: what dot4() multiplies.
-ROTA_LANES_INLINE U8s four_bytes(const void* at) noexcept {
+ROTA_SIMD_INLINE U8s four_bytes(const void* at) noexcept {
   return same_bits<U8s>(U32s{} + load_bits<std::uint32_t>(at));
 }
 
@@ -55,12 +55,12 @@ ROTA_LANES_INLINE U8s four_bytes(const void* at) noexcept {
 struct Halves {
   I16s even, odd;
 };
-ROTA_LANES_INLINE Halves unsigned_halves(U8s bytes) noexcept {
-  using Pairs [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::uint16_t;
+ROTA_SIMD_INLINE Halves unsigned_halves(U8s bytes) noexcept {
+  using Pairs [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::uint16_t;
   const auto pairs = same_bits<Pairs>(bytes);
   return {same_bits<I16s>(pairs & 0xff), same_bits<I16s>(pairs >> 8)};
 }
-ROTA_LANES_INLINE Halves signed_halves(U8s bytes) noexcept {
+ROTA_SIMD_INLINE Halves signed_halves(U8s bytes) noexcept {
   const auto pairs = same_bits<I16s>(bytes);
   return {(pairs << 8) >> 8, pairs >> 8};
 }
@@ -75,10 +75,10 @@ namespace rota::core::ROTA_ISA {
 #if !defined(ROTA_ISA_VNNI) && !defined(ROTA_ISA_DOTPROD)
 using Unsigned = Halves;
 using Signed = Halves;
-ROTA_LANES_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
-ROTA_LANES_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
+ROTA_SIMD_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
+ROTA_SIMD_INLINE Signed as_signed(U8s bytes) noexcept { return signed_halves(bytes); }
 
-ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
+ROTA_SIMD_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
   sum += pair_products(a.even, b.even) + pair_products(a.odd, b.odd);
 }
 #endif
@@ -86,24 +86,24 @@ ROTA_LANES_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
 inline constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum with it are the nearest integer
 
 // The nearest integers of products below 2^22.
-ROTA_LANES_INLINE I32s nearest_product(F32s a, F32s b) noexcept {
+ROTA_SIMD_INLINE I32s nearest_product(F32s a, F32s b) noexcept {
   return same_bits<I32s>(multiply_add(a, b, all(kMagic))) - same_bits<I32s>(all(kMagic));
 }
 
-#if ROTA_ISA_LANES != 16
+#if ROTA_ISA_WIDTH != 16
 // Of numbers up to 255.
-ROTA_LANES_INLINE void store_as_bytes(const U32s (&numbers)[4], void* at) noexcept {
+ROTA_SIMD_INLINE void store_as_bytes(const U32s (&numbers)[4], void* at) noexcept {
   for (std::uint64_t i = 0; i < 4; ++i) store_bits(low_bytes(numbers[i]), static_cast<std::byte*>(at) + i * kLanes);
 }
 
 // Numbers up to 0 less the integer below them.
-ROTA_LANES_INLINE F32s above_floor(F32s numbers) noexcept {
+ROTA_SIMD_INLINE F32s above_floor(F32s numbers) noexcept {
   numbers = numbers < -125.0F ? F32s{} : numbers;
   return numbers - ((numbers - 0.5F + kMagic) - kMagic);
 }
 
 // Times 2 to the integer below the exponents, which are up to 0; below -125, 0.
-ROTA_LANES_INLINE F32s times_power_of_floor(F32s factors, F32s exponents) noexcept {
+ROTA_SIMD_INLINE F32s times_power_of_floor(F32s factors, F32s exponents) noexcept {
   const I32s floors = same_bits<I32s>(exponents - 0.5F + kMagic) << 23;  // in the bits of an exponent
   const F32s powers = same_bits<F32s>(same_bits<I32s>(factors) + floors);
   return exponents < -125.0F ? F32s{} : powers;
@@ -113,20 +113,20 @@ ROTA_LANES_INLINE F32s times_power_of_floor(F32s factors, F32s exponents) noexce
 // One number of all lanes, always in the same order.
 struct Sum {
   template <class Vector>
-  ROTA_LANES_INLINE static Vector of(Vector a, Vector b) noexcept {
+  ROTA_SIMD_INLINE static Vector of(Vector a, Vector b) noexcept {
     return a + b;
   }
 };
 struct Largest {  // NaN is never the largest
   template <class Vector>
-  ROTA_LANES_INLINE static Vector of(Vector a, Vector b) noexcept {
+  ROTA_SIMD_INLINE static Vector of(Vector a, Vector b) noexcept {
     return a > b ? a : b;
   }
 };
 
 // Each quad of the vector, combined into one.
 template <class Combined>
-ROTA_LANES_INLINE F32Quad fold_quads(F32s vector) noexcept {
+ROTA_SIMD_INLINE F32Quad fold_quads(F32s vector) noexcept {
   F32Quad quads[kLanes / 4];
   std::memcpy(quads, &vector, sizeof(vector));
   for (std::uint64_t count = kLanes / 8; count > 0; count /= 2) {
@@ -137,13 +137,13 @@ ROTA_LANES_INLINE F32Quad fold_quads(F32s vector) noexcept {
 
 // Of four vectors at once.
 template <class Combined>
-ROTA_LANES_INLINE F32Quad fold_four(F32s a, F32s b, F32s c, F32s d) noexcept {
-#if ROTA_ISA_LANES == 16
+ROTA_SIMD_INLINE F32Quad fold_four(F32s a, F32s b, F32s c, F32s d) noexcept {
+#if ROTA_ISA_WIDTH == 16
 #define ROTA_EVEN 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
 #define ROTA_ODD 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
 #define ROTA_LOW 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
 #define ROTA_HIGH 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
-#elif ROTA_ISA_LANES == 8
+#elif ROTA_ISA_WIDTH == 8
 #define ROTA_EVEN 0, 8, 1, 9, 4, 12, 5, 13
 #define ROTA_ODD 2, 10, 3, 11, 6, 14, 7, 15
 #define ROTA_LOW 0, 1, 8, 9, 4, 5, 12, 13
@@ -165,7 +165,7 @@ ROTA_LANES_INLINE F32Quad fold_four(F32s a, F32s b, F32s c, F32s d) noexcept {
 }
 
 template <class Combined>
-ROTA_LANES_INLINE float fold(F32s vector) noexcept {
+ROTA_SIMD_INLINE float fold(F32s vector) noexcept {
   F32Quad all = fold_quads<Combined>(vector);
   all = Combined::of(all, __builtin_shufflevector(all, all, 2, 3, 0, 1));
   all = Combined::of(all, __builtin_shufflevector(all, all, 1, 0, 3, 2));

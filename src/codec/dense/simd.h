@@ -7,9 +7,9 @@ using namespace core::ROTA_ISA;
 using core::ROTA_ISA::load_bits;  // as those below
 
 // Of so many elements, how many one step takes.
-ROTA_LANES_INLINE std::uint64_t lanes_of(std::uint64_t left) noexcept { return left < kLanes ? left : kLanes; }
+ROTA_SIMD_INLINE std::uint64_t lanes_of(std::uint64_t left) noexcept { return left < kLanes ? left : kLanes; }
 
-ROTA_LANES_INLINE U16s bf16_from_f32s(F32s wide) noexcept {
+ROTA_SIMD_INLINE U16s bf16_from_f32s(F32s wide) noexcept {
   const U32s bits = same_bits<U32s>(wide);
   const U32s top = bits >> 16;
   const U32s rounded = (bits + 0x7fffU + (top & 1U)) >> 16;
@@ -19,7 +19,7 @@ ROTA_LANES_INLINE U16s bf16_from_f32s(F32s wide) noexcept {
 
 // kLanes elements side by side.
 template <DType T>
-ROTA_LANES_INLINE F32s load(const std::byte* at) noexcept {
+ROTA_SIMD_INLINE F32s load(const std::byte* at) noexcept {
   if constexpr (T == DType::f32) {
     return load_bits<F32s>(at);
   } else if constexpr (T == DType::f16) {
@@ -30,7 +30,7 @@ ROTA_LANES_INLINE F32s load(const std::byte* at) noexcept {
 }
 
 template <DType T>
-ROTA_LANES_INLINE void store(F32s wide, std::byte* at) noexcept {
+ROTA_SIMD_INLINE void store(F32s wide, std::byte* at) noexcept {
   if constexpr (T == DType::f32) {
     store_bits(wide, at);
   } else {
@@ -46,7 +46,7 @@ struct Spread {
 };
 
 template <std::uint64_t kBytes>
-ROTA_LANES_INLINE void gather(const std::byte* at, Spread spread, std::byte* elements) noexcept {
+ROTA_SIMD_INLINE void gather(const std::byte* at, Spread spread, std::byte* elements) noexcept {
   std::memset(elements, 0, kLanes * kBytes);
   for (std::uint64_t i = 0; i < spread.count; ++i) {
     std::memcpy(elements + i * kBytes, at + i * spread.stride_bytes, kBytes);
@@ -54,21 +54,21 @@ ROTA_LANES_INLINE void gather(const std::byte* at, Spread spread, std::byte* ele
 }
 
 template <DType T>
-ROTA_LANES_INLINE F32s load(const std::byte* at, Spread spread) noexcept {
+ROTA_SIMD_INLINE F32s load(const std::byte* at, Spread spread) noexcept {
   std::byte elements[kLanes * info(T).bytes];
   gather<info(T).bytes>(at, spread, elements);
   return load<T>(elements);
 }
 
 template <class Vector>
-ROTA_LANES_INLINE Vector load_bits(const std::byte* at, Spread spread) noexcept {
+ROTA_SIMD_INLINE Vector load_bits(const std::byte* at, Spread spread) noexcept {
   std::byte elements[sizeof(Vector)];
   gather<sizeof(Vector) / kLanes>(at, spread, elements);
   return load_bits<Vector>(elements);
 }
 
 template <DType T>
-ROTA_LANES_INLINE void store(F32s wide, std::byte* at, Spread spread) noexcept {
+ROTA_SIMD_INLINE void store(F32s wide, std::byte* at, Spread spread) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
   std::byte elements[kLanes * kBytes];
   store<T>(wide, elements);

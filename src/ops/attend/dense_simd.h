@@ -1,4 +1,4 @@
-// Part of attend_lanes.h. Dense keys and values, read as they are stored: rows of elements that lie side by side.
+// Part of attend_simd.h. Dense keys and values, read as they are stored: rows of elements that lie side by side.
 
 namespace rota::ops::ROTA_ISA {
 
@@ -6,8 +6,8 @@ namespace rota::ops::ROTA_ISA {
 inline constexpr std::uint32_t kDenseSums = kLanes == 16 ? 16 : 8;
 
 template <DType T>
-ROTA_LANES_INLINE F32s load_some(const std::byte* at, std::uint64_t left) noexcept {
-  return left >= kLanes ? lanes::load<T>(at) : lanes::load<T>(at, lanes::Spread{left, info(T).bytes});
+ROTA_SIMD_INLINE F32s load_some(const std::byte* at, std::uint64_t left) noexcept {
+  return left >= kLanes ? simd::load<T>(at) : simd::load<T>(at, simd::Spread{left, info(T).bytes});
 }
 
 struct RowBlock {
@@ -18,34 +18,34 @@ inline constexpr std::uint64_t kQuarter = kStepKeys / 4;
 
 // Rows that the first cache holds while all vectors are computed; a multiple of four.
 inline constexpr std::uint64_t kBlockBytes = 8192;
-ROTA_LANES_INLINE std::uint64_t block_rows(std::uint64_t row_bytes) noexcept {
+ROTA_SIMD_INLINE std::uint64_t block_rows(std::uint64_t row_bytes) noexcept {
   const std::uint64_t fitting = kBlockBytes / row_bytes / 4 * 4;
   return fitting < 4 ? 4 : fitting;
 }
 
 // Vectors are multiplied in blocks of these sizes, largest first: as many sums of four rows as there are registers.
 inline constexpr std::uint32_t kMostQueries = kDenseSums / 4;
-ROTA_LANES_INLINE std::uint32_t query_block(std::uint32_t left) noexcept {
+ROTA_SIMD_INLINE std::uint32_t query_block(std::uint32_t left) noexcept {
   return left >= kMostQueries ? kMostQueries : left >= 2 ? 2 : 1;
 }
 
-ROTA_LANES void pack_queries(const float* const* queries, std::uint32_t vectors, std::uint64_t dim,
-                             float* packed) noexcept {
+ROTA_SIMD void pack_queries(const float* const* queries, std::uint32_t vectors, std::uint64_t dim,
+                            float* packed) noexcept {
   for (std::uint32_t first = 0, size = 0; first < vectors; first += size) {
     size = query_block(vectors - first);
     for (std::uint64_t d = 0; d < dim; d += kLanes) {
       for (std::uint32_t v = 0; v < size; ++v, packed += kLanes) {
-        lanes::store_bits(lanes::load_bits<F32s>(queries[first + v] + d), packed);
+        simd::store_bits(simd::load_bits<F32s>(queries[first + v] + d), packed);
       }
     }
   }
 }
 
 template <std::uint32_t kVectors>
-ROTA_LANES_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F32s (&sum)[4][kVectors]) noexcept {
+ROTA_SIMD_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F32s (&sum)[4][kVectors]) noexcept {
 #pragma GCC unroll 4
   for (std::uint32_t v = 0; v < kVectors; ++v) {
-    const auto numbers = lanes::load_bits<F32s>(query + v * kLanes);
+    const auto numbers = simd::load_bits<F32s>(query + v * kLanes);
 #pragma GCC unroll 4
     for (std::uint32_t i = 0; i < 4; ++i) sum[i][v] = multiply_add(key[i], numbers, sum[i][v]);
   }
@@ -53,8 +53,8 @@ ROTA_LANES_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F
 
 // Logits of a block of rows, four at a time. The first vectors fetch.
 template <DType T, std::uint32_t kVectors>
-ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries, std::uint32_t vector,
-                         const float* packed) noexcept {
+ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries, std::uint32_t vector,
+                        const float* packed) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
   constexpr std::uint64_t kLineSteps = kLineBytes / (kLanes * kBytes) < 1 ? 1 : kLineBytes / (kLanes * kBytes);
   constexpr std::uint64_t kLineDims = kLineSteps * kLanes;
@@ -78,7 +78,7 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
       for (std::uint64_t step = 0; step < kLineSteps; ++step) {
         F32s key[4];
 #pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < 4; ++i) key[i] = lanes::load<T>(key_at[i] + (d + step * kLanes) * kBytes);
+        for (std::uint32_t i = 0; i < 4; ++i) key[i] = simd::load<T>(key_at[i] + (d + step * kLanes) * kBytes);
         multiply_keys(key, query, sum);
         query += kVectors * kLanes;
       }
@@ -91,11 +91,11 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
     }
 #pragma GCC unroll 4
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const lanes::F32Quad four =
-          lanes::fold_four<lanes::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
+      const simd::F32Quad four =
+          simd::fold_four<simd::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
       float* const to = logits + std::uint64_t{v} * kStepKeys + row;
       if (more >= 3) {
-        lanes::store_bits(four, to);
+        simd::store_bits(four, to);
       } else {
         for (std::uint64_t i = 0; i <= more; ++i) to[i] = four[i];
       }
@@ -104,7 +104,7 @@ ROTA_LANES void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueri
 }
 
 template <DType T>
-ROTA_LANES void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) noexcept {
+ROTA_SIMD void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) noexcept {
   const std::uint64_t padded = (rows.dim + kRowStep - 1) / kRowStep * kRowStep;
   const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
   for (RowBlock block{rows.first, 0}; block.first < rows.last; block.first = block.last) {
@@ -125,15 +125,15 @@ ROTA_LANES void dot_all_rows(const DenseRows& rows, const DenseQueries& queries)
 
 // outputs[vector] += weight * row, row after row, for some columns. The first vectors fetch.
 template <DType T, std::uint32_t kVectors, std::uint32_t kRegisters>
-ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWeights& weights, std::uint32_t vector,
-                            std::uint64_t d) noexcept {
+ROTA_SIMD void add_columns(const DenseRows& rows, RowBlock block, const DenseWeights& weights, std::uint32_t vector,
+                           std::uint64_t d) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
   F32s sum[kRegisters][kVectors];
 #pragma GCC unroll 8
   for (std::uint32_t v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      sum[i][v] = lanes::load_bits<F32s>(weights.outputs[vector + v] + d + i * kLanes);
+      sum[i][v] = simd::load_bits<F32s>(weights.outputs[vector + v] + d + i * kLanes);
     }
   }
   const std::uint64_t left = rows.dim - d;
@@ -148,11 +148,11 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       const std::byte* const at = rows.at[row] + (d + i * kLanes) * kBytes;
-      value[i] = kRegisters > 1 ? lanes::load<T>(at) : load_some<T>(at, left);
+      value[i] = kRegisters > 1 ? simd::load<T>(at) : load_some<T>(at, left);
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const F32s weight = lanes::all(weight_of[std::uint64_t{v} * kStepKeys + row]);
+      const F32s weight = simd::all(weight_of[std::uint64_t{v} * kStepKeys + row]);
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) sum[i][v] = multiply_add(value[i], weight, sum[i][v]);
     }
@@ -161,14 +161,14 @@ ROTA_LANES void add_columns(const DenseRows& rows, RowBlock block, const DenseWe
   for (std::uint32_t v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      lanes::store_bits(sum[i][v], weights.outputs[vector + v] + d + i * kLanes);
+      simd::store_bits(sum[i][v], weights.outputs[vector + v] + d + i * kLanes);
     }
   }
 }
 
 template <DType T, std::uint32_t kVectors>
-ROTA_LANES void add_rows(const DenseRows& rows, RowBlock block, const DenseWeights& weights,
-                         std::uint32_t vector) noexcept {
+ROTA_SIMD void add_rows(const DenseRows& rows, RowBlock block, const DenseWeights& weights,
+                        std::uint32_t vector) noexcept {
   constexpr std::uint32_t kRegisters = kDenseSums / kVectors < 8 ? kDenseSums / kVectors : 8;
   std::uint64_t d = 0;
   for (; d + kRegisters * kLanes <= rows.dim; d += kRegisters * kLanes) {
@@ -178,7 +178,7 @@ ROTA_LANES void add_rows(const DenseRows& rows, RowBlock block, const DenseWeigh
 }
 
 template <DType T>
-ROTA_LANES void add_all_rows(const DenseRows& rows, const DenseWeights& weights) noexcept {
+ROTA_SIMD void add_all_rows(const DenseRows& rows, const DenseWeights& weights) noexcept {
   const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
   for (RowBlock block{rows.first, 0}; block.first < rows.last; block.first = block.last) {
     block.last = least(block.first + together, rows.last);
@@ -189,9 +189,8 @@ ROTA_LANES void add_all_rows(const DenseRows& rows, const DenseWeights& weights)
   }
 }
 
-inline constexpr DenseLanes kDenseLanes{
-    pack_queries,
-    {dot_all_rows<DType::f32>, dot_all_rows<DType::f16>, dot_all_rows<DType::bf16>},
-    {add_all_rows<DType::f32>, add_all_rows<DType::f16>, add_all_rows<DType::bf16>}};
+inline constexpr DenseSimd kDenseSimd{pack_queries,
+                                      {dot_all_rows<DType::f32>, dot_all_rows<DType::f16>, dot_all_rows<DType::bf16>},
+                                      {add_all_rows<DType::f32>, add_all_rows<DType::f16>, add_all_rows<DType::bf16>}};
 
 }  // namespace rota::ops::ROTA_ISA

@@ -1,81 +1,81 @@
 // Included by seal_cpu.cpp through core/for_each_isa.h. Every instruction set gives the same bytes: the floating-point
 // numbers here are exact.
 
-#include "codec/dense/lanes.h"
-#include "codec/turbo/rotation_lanes.h"
+#include "codec/dense/simd.h"
+#include "codec/turbo/rotation_simd.h"
 
 namespace rota::ops::ROTA_ISA {
 
-namespace lanes = codec::ROTA_ISA;
-using lanes::F32s;
-using lanes::I32s;
-using lanes::kLanes;
-using lanes::U16s;
-using lanes::U32s;
-using F64s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = double;
-using I64s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int64_t;
-using HalfF32s [[gnu::vector_size(ROTA_ISA_LANES * 2)]] = float;
-using HalfI32s [[gnu::vector_size(ROTA_ISA_LANES * 2)]] = std::int32_t;
-using I16s [[gnu::vector_size(ROTA_ISA_LANES * 4)]] = std::int16_t;
-using U8s [[gnu::vector_size(ROTA_ISA_LANES * 2)]] = std::uint8_t;
+namespace simd = codec::ROTA_ISA;
+using simd::F32s;
+using simd::I32s;
+using simd::kLanes;
+using simd::U16s;
+using simd::U32s;
+using F64s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = double;
+using I64s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::int64_t;
+using HalfF32s [[gnu::vector_size(ROTA_ISA_WIDTH * 2)]] = float;
+using HalfI32s [[gnu::vector_size(ROTA_ISA_WIDTH * 2)]] = std::int32_t;
+using I16s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::int16_t;
+using U8s [[gnu::vector_size(ROTA_ISA_WIDTH * 2)]] = std::uint8_t;
 
 inline constexpr std::uint64_t kShortLanes = 2 * kLanes;
 
 template <class Vector>
-ROTA_LANES_INLINE Vector load(const void* at) noexcept {
-  return lanes::load_bits<Vector>(at);
+ROTA_SIMD_INLINE Vector load(const void* at) noexcept {
+  return simd::load_bits<Vector>(at);
 }
 
 template <class Vector>
-ROTA_LANES_INLINE void store(const Vector& vector, void* at) noexcept {
+ROTA_SIMD_INLINE void store(const Vector& vector, void* at) noexcept {
   std::memcpy(at, &vector, sizeof(vector));
 }
 
 // What g++ 12 makes of __builtin_convertvector is element after element.
-ROTA_LANES_INLINE U8s bytes_from(I16s shorts) noexcept {
-#if ROTA_ISA_LANES == 16
-  return lanes::same_bits<U8s>(_mm512_maskz_cvtepi16_epi8(0xffffffff, lanes::same_bits<__m512i>(shorts)));
-#elif ROTA_ISA_LANES == 8
-  const auto all = lanes::same_bits<__m256i>(shorts);
-  return lanes::same_bits<U8s>(_mm_packus_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
+ROTA_SIMD_INLINE U8s bytes_from(I16s shorts) noexcept {
+#if ROTA_ISA_WIDTH == 16
+  return simd::same_bits<U8s>(_mm512_maskz_cvtepi16_epi8(0xffffffff, simd::same_bits<__m512i>(shorts)));
+#elif ROTA_ISA_WIDTH == 8
+  const auto all = simd::same_bits<__m256i>(shorts);
+  return simd::same_bits<U8s>(_mm_packus_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
 #elif defined(__SSE2__)
-  const auto all = lanes::same_bits<__m128i>(shorts);
-  return lanes::same_bits<U8s>(_mm_cvtsi128_si64(_mm_packus_epi16(all, all)));
+  const auto all = simd::same_bits<__m128i>(shorts);
+  return simd::same_bits<U8s>(_mm_cvtsi128_si64(_mm_packus_epi16(all, all)));
 #elif defined(__aarch64__)
-  return lanes::same_bits<U8s>(vmovn_s16(lanes::same_bits<int16x8_t>(shorts)));
+  return simd::same_bits<U8s>(vmovn_s16(simd::same_bits<int16x8_t>(shorts)));
 #else
   return __builtin_convertvector(shorts, U8s);
 #endif
 }
 
 // Numbers below 2^15 in magnitude.
-ROTA_LANES_INLINE void store_shorts(I32s words, std::int16_t* at) noexcept {
-#if ROTA_ISA_LANES == 16
-  store(_mm512_maskz_cvtepi32_epi16(0xffff, lanes::same_bits<__m512i>(words)), at);
-#elif ROTA_ISA_LANES == 8
-  const auto all = lanes::same_bits<__m256i>(words);
+ROTA_SIMD_INLINE void store_shorts(I32s words, std::int16_t* at) noexcept {
+#if ROTA_ISA_WIDTH == 16
+  store(_mm512_maskz_cvtepi32_epi16(0xffff, simd::same_bits<__m512i>(words)), at);
+#elif ROTA_ISA_WIDTH == 8
+  const auto all = simd::same_bits<__m256i>(words);
   store(_mm_packs_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)), at);
 #elif defined(__SSE2__)
-  const auto all = lanes::same_bits<__m128i>(words);
+  const auto all = simd::same_bits<__m128i>(words);
   store(_mm_cvtsi128_si64(_mm_packs_epi32(all, all)), at);
 #elif defined(__aarch64__)
-  store(vmovn_s32(lanes::same_bits<int32x4_t>(words)), at);
+  store(vmovn_s32(simd::same_bits<int32x4_t>(words)), at);
 #else
   for (std::uint64_t i = 0; i < kLanes; ++i) at[i] = static_cast<std::int16_t>(words[i]);
 #endif
 }
 
 // magnitude * factor >> 16, of unsigned numbers.
-ROTA_LANES_INLINE I16s multiply_high(I16s magnitude, std::uint16_t factor) noexcept {
-#if ROTA_ISA_LANES == 16
-  return lanes::same_bits<I16s>(_mm512_mulhi_epu16(
-      lanes::same_bits<__m512i>(magnitude), lanes::same_bits<__m512i>(I16s{} + static_cast<std::int16_t>(factor))));
-#elif ROTA_ISA_LANES == 8
-  return lanes::same_bits<I16s>(_mm256_mulhi_epu16(
-      lanes::same_bits<__m256i>(magnitude), lanes::same_bits<__m256i>(I16s{} + static_cast<std::int16_t>(factor))));
+ROTA_SIMD_INLINE I16s multiply_high(I16s magnitude, std::uint16_t factor) noexcept {
+#if ROTA_ISA_WIDTH == 16
+  return simd::same_bits<I16s>(_mm512_mulhi_epu16(
+      simd::same_bits<__m512i>(magnitude), simd::same_bits<__m512i>(I16s{} + static_cast<std::int16_t>(factor))));
+#elif ROTA_ISA_WIDTH == 8
+  return simd::same_bits<I16s>(_mm256_mulhi_epu16(
+      simd::same_bits<__m256i>(magnitude), simd::same_bits<__m256i>(I16s{} + static_cast<std::int16_t>(factor))));
 #elif defined(__SSE2__)
-  return lanes::same_bits<I16s>(_mm_mulhi_epu16(lanes::same_bits<__m128i>(magnitude),
-                                                lanes::same_bits<__m128i>(I16s{} + static_cast<std::int16_t>(factor))));
+  return simd::same_bits<I16s>(_mm_mulhi_epu16(simd::same_bits<__m128i>(magnitude),
+                                               simd::same_bits<__m128i>(I16s{} + static_cast<std::int16_t>(factor))));
 #else
   I16s product;
   for (std::uint64_t i = 0; i < kShortLanes; ++i) {
@@ -86,13 +86,13 @@ ROTA_LANES_INLINE I16s multiply_high(I16s magnitude, std::uint16_t factor) noexc
 }
 
 // Sums of the products of neighbours.
-ROTA_LANES_INLINE U32s multiply_pairs(I16s a, I16s b) noexcept {
-#if ROTA_ISA_LANES == 16
-  return lanes::same_bits<U32s>(_mm512_madd_epi16(lanes::same_bits<__m512i>(a), lanes::same_bits<__m512i>(b)));
-#elif ROTA_ISA_LANES == 8
-  return lanes::same_bits<U32s>(_mm256_madd_epi16(lanes::same_bits<__m256i>(a), lanes::same_bits<__m256i>(b)));
+ROTA_SIMD_INLINE U32s multiply_pairs(I16s a, I16s b) noexcept {
+#if ROTA_ISA_WIDTH == 16
+  return simd::same_bits<U32s>(_mm512_madd_epi16(simd::same_bits<__m512i>(a), simd::same_bits<__m512i>(b)));
+#elif ROTA_ISA_WIDTH == 8
+  return simd::same_bits<U32s>(_mm256_madd_epi16(simd::same_bits<__m256i>(a), simd::same_bits<__m256i>(b)));
 #elif defined(__SSE2__)
-  return lanes::same_bits<U32s>(_mm_madd_epi16(lanes::same_bits<__m128i>(a), lanes::same_bits<__m128i>(b)));
+  return simd::same_bits<U32s>(_mm_madd_epi16(simd::same_bits<__m128i>(a), simd::same_bits<__m128i>(b)));
 #else
   U32s sums;
   for (std::uint64_t i = 0; i < kLanes; ++i) {
@@ -102,47 +102,47 @@ ROTA_LANES_INLINE U32s multiply_pairs(I16s a, I16s b) noexcept {
 #endif
 }
 
-ROTA_LANES_INLINE F64s f64s_from(HalfF32s values) noexcept {
-#if ROTA_ISA_LANES == 16
-  return lanes::same_bits<F64s>(_mm512_maskz_cvtps_pd(0xff, lanes::same_bits<__m256>(values)));
-#elif ROTA_ISA_LANES == 8
-  return lanes::same_bits<F64s>(_mm256_cvtps_pd(lanes::same_bits<__m128>(values)));
+ROTA_SIMD_INLINE F64s f64s_from(HalfF32s values) noexcept {
+#if ROTA_ISA_WIDTH == 16
+  return simd::same_bits<F64s>(_mm512_maskz_cvtps_pd(0xff, simd::same_bits<__m256>(values)));
+#elif ROTA_ISA_WIDTH == 8
+  return simd::same_bits<F64s>(_mm256_cvtps_pd(simd::same_bits<__m128>(values)));
 #else
   return __builtin_convertvector(values, F64s);
 #endif
 }
 
-ROTA_LANES_INLINE HalfI32s truncated(F64s values) noexcept {
-#if ROTA_ISA_LANES == 16
-  return lanes::same_bits<HalfI32s>(_mm512_maskz_cvttpd_epi32(0xff, lanes::same_bits<__m512d>(values)));
-#elif ROTA_ISA_LANES == 8
-  return lanes::same_bits<HalfI32s>(_mm256_cvttpd_epi32(lanes::same_bits<__m256d>(values)));
+ROTA_SIMD_INLINE HalfI32s truncated(F64s values) noexcept {
+#if ROTA_ISA_WIDTH == 16
+  return simd::same_bits<HalfI32s>(_mm512_maskz_cvttpd_epi32(0xff, simd::same_bits<__m512d>(values)));
+#elif ROTA_ISA_WIDTH == 8
+  return simd::same_bits<HalfI32s>(_mm256_cvttpd_epi32(simd::same_bits<__m256d>(values)));
 #else
   return __builtin_convertvector(values, HalfI32s);
 #endif
 }
 
-ROTA_LANES_INLINE std::uint32_t sum_of(U32s v) noexcept {
-  if constexpr (kLanes >= 16) v += lanes::swap_neighbours<8 % kLanes>(v);
-  if constexpr (kLanes >= 8) v += lanes::swap_neighbours<4 % kLanes>(v);
-  v += lanes::swap_neighbours<2>(v);
-  v += lanes::swap_neighbours<1>(v);
+ROTA_SIMD_INLINE std::uint32_t sum_of(U32s v) noexcept {
+  if constexpr (kLanes >= 16) v += simd::swap_neighbours<8 % kLanes>(v);
+  if constexpr (kLanes >= 8) v += simd::swap_neighbours<4 % kLanes>(v);
+  v += simd::swap_neighbours<2>(v);
+  v += simd::swap_neighbours<1>(v);
   return v[0];
 }
 
-ROTA_LANES_INLINE std::uint32_t or_of(U32s v) noexcept {
-  if constexpr (kLanes >= 16) v |= lanes::swap_neighbours<8 % kLanes>(v);
-  if constexpr (kLanes >= 8) v |= lanes::swap_neighbours<4 % kLanes>(v);
-  v |= lanes::swap_neighbours<2>(v);
-  v |= lanes::swap_neighbours<1>(v);
+ROTA_SIMD_INLINE std::uint32_t or_of(U32s v) noexcept {
+  if constexpr (kLanes >= 16) v |= simd::swap_neighbours<8 % kLanes>(v);
+  if constexpr (kLanes >= 8) v |= simd::swap_neighbours<4 % kLanes>(v);
+  v |= simd::swap_neighbours<2>(v);
+  v |= simd::swap_neighbours<1>(v);
   return v[0];
 }
 
 // Exact: multiples of 2^-24 below 2^24.
-ROTA_LANES void add_row(const std::byte* row, std::uint64_t dim, double* sums) noexcept {
+ROTA_SIMD void add_row(const std::byte* row, std::uint64_t dim, double* sums) noexcept {
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
     alignas(64) float values[kLanes];
-    store(lanes::load<DType::f16>(row + 2 * i), values);
+    store(simd::load<DType::f16>(row + 2 * i), values);
     for (std::uint64_t part = 0; part < kLanes; part += kLanes / 2) {
       double* const at = sums + i + part;
       store(load<F64s>(at) + f64s_from(load<HalfF32s>(values + part)), at);
@@ -150,20 +150,20 @@ ROTA_LANES void add_row(const std::byte* row, std::uint64_t dim, double* sums) n
   }
 }
 
-ROTA_LANES_INLINE double sum_of(F64s v) noexcept {
+ROTA_SIMD_INLINE double sum_of(F64s v) noexcept {
   double sum = 0;
   for (std::uint64_t i = 0; i < kLanes / 2; ++i) sum += v[i];
   return sum;
 }
 
 // Of magnitudes' bits, which sort as the magnitudes.
-ROTA_LANES_INLINE std::int64_t largest_of(I64s bits) noexcept {
+ROTA_SIMD_INLINE std::int64_t largest_of(I64s bits) noexcept {
   std::int64_t largest = 0;
   for (std::uint64_t i = 0; i < kLanes / 2; ++i) largest = std::max<std::int64_t>(largest, bits[i]);
   return largest;
 }
 
-ROTA_LANES_INLINE std::int32_t largest_of(I32s bits) noexcept {
+ROTA_SIMD_INLINE std::int32_t largest_of(I32s bits) noexcept {
   std::int32_t largest = 0;
   for (std::uint64_t i = 0; i < kLanes; ++i) largest = std::max<std::int32_t>(largest, bits[i]);
   return largest;
@@ -175,32 +175,32 @@ struct Start {
   bool centred;
 };
 
-ROTA_LANES_INLINE Start load_row(const std::byte* row, std::uint64_t dim, TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE Start load_row(const std::byte* row, std::uint64_t dim, TokenScratch& scratch) noexcept {
   I32s largest = {};
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
-    const F32s values = lanes::load<DType::f16>(row + 2 * i);
+    const F32s values = simd::load<DType::f16>(row + 2 * i);
     store(values, scratch.values + i);
-    const I32s bits = lanes::same_bits<I32s>(values) & std::numeric_limits<std::int32_t>::max();
+    const I32s bits = simd::same_bits<I32s>(values) & std::numeric_limits<std::int32_t>::max();
     largest = bits > largest ? bits : largest;
   }
   return {static_cast<double>(std::bit_cast<float>(largest_of(largest))), false};
 }
 
 // The mean is left alone where removing it makes the sum of magnitudes larger.
-ROTA_LANES_INLINE Start centre_row(const std::byte* row, std::uint64_t dim, const double* mean,
-                                   TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE Start centre_row(const std::byte* row, std::uint64_t dim, const double* mean,
+                                  TokenScratch& scratch) noexcept {
   constexpr std::int64_t kMagnitude = std::numeric_limits<std::int64_t>::max();
   I64s largest = {};
   F64s growth = {};  // exact: multiples of 2^-24 below 2^27
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
-    store(lanes::load<DType::f16>(row + 2 * i), scratch.values + i);
+    store(simd::load<DType::f16>(row + 2 * i), scratch.values + i);
     for (std::uint64_t part = i; part < i + kLanes; part += kLanes / 2) {
       const F64s value = f64s_from(load<HalfF32s>(scratch.values + part));
       const F64s centred = value - load<F64s>(mean + part);
       store(centred, scratch.centred + part);
-      const I64s bits = lanes::same_bits<I64s>(centred) & kMagnitude;
+      const I64s bits = simd::same_bits<I64s>(centred) & kMagnitude;
       largest = bits > largest ? bits : largest;
-      growth += lanes::same_bits<F64s>(bits) - lanes::same_bits<F64s>(lanes::same_bits<I64s>(value) & kMagnitude);
+      growth += simd::same_bits<F64s>(bits) - simd::same_bits<F64s>(simd::same_bits<I64s>(value) & kMagnitude);
     }
   }
   if (sum_of(growth) > 0) return load_row(row, dim, scratch);
@@ -209,7 +209,7 @@ ROTA_LANES_INLINE Start centre_row(const std::byte* row, std::uint64_t dim, cons
 
 // Twice the mantissas with their signs, towards zero, to mantissas: rounded, at most 65535, the rotation's signs on.
 template <class Ints>
-ROTA_LANES_INLINE Ints mantissas(Ints twice, Ints negated) noexcept {
+ROTA_SIMD_INLINE Ints mantissas(Ints twice, Ints negated) noexcept {
   const Ints sign = twice >> 31;
   Ints magnitude = (((twice ^ sign) - sign) + 1) >> 1;
   magnitude = magnitude > 65535 ? Ints{} + 65535 : magnitude;
@@ -217,8 +217,7 @@ ROTA_LANES_INLINE Ints mantissas(Ints twice, Ints negated) noexcept {
   return (magnitude ^ turned) - turned;
 }
 
-ROTA_LANES_INLINE void fill_mantissas(Start start, double factor, const SealCall& call,
-                                      TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE void fill_mantissas(Start start, double factor, const SealCall& call, TokenScratch& scratch) noexcept {
   const std::uint64_t dim = call.params.layout_.dim;
   if (start.centred) {
     for (std::uint64_t i = 0; i < dim; i += kLanes / 2) {
@@ -234,18 +233,18 @@ ROTA_LANES_INLINE void fill_mantissas(Start start, double factor, const SealCall
   }
 }
 
-ROTA_LANES_INLINE I32s* vectors(std::int32_t* values) noexcept { return reinterpret_cast<I32s*>(values); }
+ROTA_SIMD_INLINE I32s* vectors(std::int32_t* values) noexcept { return reinterpret_cast<I32s*>(values); }
 
 // Returns the rotated values, without the Hadamard's factor.
-ROTA_LANES_INLINE const std::int32_t* rotate(const SealCall& call, TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE const std::int32_t* rotate(const SealCall& call, TokenScratch& scratch) noexcept {
   const std::uint64_t size = std::uint64_t{1} << call.params.rotation.k;
   std::int32_t* rotated = scratch.mixed;
   if (call.params.rotation.m > 1) {
-    lanes::hartley(vectors(scratch.mixed), vectors(scratch.other),
-                   {reinterpret_cast<const std::int32_t*>(call.table + kHartleyRow), call.params.rotation.m, size, 13});
+    simd::hartley(vectors(scratch.mixed), vectors(scratch.other),
+                  {reinterpret_cast<const std::int32_t*>(call.table + kHartleyRow), call.params.rotation.m, size, 13});
     rotated = scratch.other;
   }
-  lanes::hadamard(vectors(rotated), call.params.layout_.dim, size);
+  simd::hadamard(vectors(rotated), call.params.layout_.dim, size);
   return rotated;
 }
 
@@ -256,11 +255,11 @@ struct Reduced {
   Length length;
 };
 
-ROTA_LANES_INLINE Reduced reduce(const std::int32_t* rotated, std::uint64_t dim, TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE Reduced reduce(const std::int32_t* rotated, std::uint64_t dim, TokenScratch& scratch) noexcept {
   U32s any = {};
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
     const I32s value = load<I32s>(rotated + i);
-    any |= lanes::same_bits<U32s>(value < 0 ? -value : value);
+    any |= simd::same_bits<U32s>(value < 0 ? -value : value);
   }
   const int shift = std::max(top_bit(or_of(any)) - 14, 0);
   const I32s half_way = I32s{} + (shift == 0 ? 0 : 1 << (shift - 1));
@@ -292,7 +291,7 @@ struct Levels {
   I16s first;
   I16s edges[kEdgeCount + 1], steps[kEdgeCount + 1];
 
-  ROTA_LANES_INLINE explicit Levels(const std::uint32_t* table) noexcept : of_zero(table[kMagnitudes]) {
+  ROTA_SIMD_INLINE explicit Levels(const std::uint32_t* table) noexcept : of_zero(table[kMagnitudes]) {
     const auto short_at = [&](std::size_t i) { return static_cast<std::int16_t>(table[i]); };
     first = I16s{} + short_at(kMagnitudes);
     for (std::size_t j = 0; j < kEdgeCount; ++j) {
@@ -301,13 +300,13 @@ struct Levels {
     }
   }
 
-  ROTA_LANES_INLINE static I16s twice(I16s magnitude, Inverse inverse) noexcept {
+  ROTA_SIMD_INLINE static I16s twice(I16s magnitude, Inverse inverse) noexcept {
     const I16s product =
         multiply_high(magnitude, static_cast<std::uint16_t>(inverse.factor)) >> static_cast<int>(inverse.shift - 16);
     return product > static_cast<std::int16_t>(kMaxTwice) ? I16s{} + static_cast<std::int16_t>(kMaxTwice) : product;
   }
 
-  ROTA_LANES_INLINE I16s level(I16s twice_value) const noexcept {
+  ROTA_SIMD_INLINE I16s level(I16s twice_value) const noexcept {
     if constexpr (kBits == kUniformBits) {
       constexpr auto kTop = static_cast<std::int16_t>(kUniformTop);
       const I16s level = (twice_value + 1) >> 1;
@@ -322,7 +321,7 @@ struct Levels {
   struct Found {
     I16s level, index;
   };
-  ROTA_LANES_INLINE Found find(I16s twice_value) const noexcept {
+  ROTA_SIMD_INLINE Found find(I16s twice_value) const noexcept {
     if constexpr (kBits == kUniformBits) return {level(twice_value), level(twice_value)};
     Found found{first, {}};
     for (std::size_t j = 0; j < kEdgeCount; ++j) {
@@ -334,39 +333,39 @@ struct Levels {
   }
 
   // `sign` is -1 where the value is not positive, else 0.
-  ROTA_LANES_INLINE static I16s code(I16s index, I16s sign) noexcept {
+  ROTA_SIMD_INLINE static I16s code(I16s index, I16s sign) noexcept {
     if constexpr (kBits == kUniformBits) return 128 + ((index ^ sign) - sign);
     return static_cast<std::int16_t>(1 << (kBits - 1)) + (index ^ sign);
   }
 };
 
-ROTA_LANES_INLINE I16s magnitude_of(I16s value) noexcept { return value < 0 ? -value : value; }
+ROTA_SIMD_INLINE I16s magnitude_of(I16s value) noexcept { return value < 0 ? -value : value; }
 
 template <std::uint32_t kBits>
 struct Sums {
   U32s dot, norm;
 
-  ROTA_LANES_INLINE void add(I16s magnitude, I16s level) noexcept {
+  ROTA_SIMD_INLINE void add(I16s magnitude, I16s level) noexcept {
     dot += multiply_pairs(magnitude, level);
     norm += multiply_pairs(level, level);
   }
 
   // The zeros behind the last dim have levels, too.
-  ROTA_LANES_INLINE Fit fit(const Levels<kBits>& levels, std::uint64_t dim) const noexcept {
+  ROTA_SIMD_INLINE Fit fit(const Levels<kBits>& levels, std::uint64_t dim) const noexcept {
     const auto zeros = static_cast<std::uint32_t>((kShortLanes - dim % kShortLanes) % kShortLanes);
     return {sum_of(dot), sum_of(norm) - zeros * levels.of_zero * levels.of_zero};
   }
 };
 
 // A tie keeps the earlier one.
-ROTA_LANES_INLINE Fit better_of(const Fit& earlier, const Fit& later) noexcept {
+ROTA_SIMD_INLINE Fit better_of(const Fit& earlier, const Fit& later) noexcept {
   return fits_better(later, earlier) ? later : earlier;
 }
 
 // The best fit of three candidates.
 template <std::uint32_t kBits>
-ROTA_LANES_INLINE Fit best_of(const Levels<kBits>& levels, const Inverse* candidates, std::uint64_t dim,
-                              const TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE Fit best_of(const Levels<kBits>& levels, const Inverse* candidates, std::uint64_t dim,
+                             const TokenScratch& scratch) noexcept {
   const Inverse low = candidates[0];
   const Inverse middle = candidates[1];
   const Inverse high = candidates[2];
@@ -384,8 +383,8 @@ ROTA_LANES_INLINE Fit best_of(const Levels<kBits>& levels, const Inverse* candid
 
 // Codes, and a few bytes beyond the last one; returns their fit.
 template <std::uint32_t kBits>
-ROTA_LANES_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, std::uint64_t dim,
-                                  const TokenScratch& scratch, std::uint8_t* codes) noexcept {
+ROTA_SIMD_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, std::uint64_t dim,
+                                 const TokenScratch& scratch, std::uint8_t* codes) noexcept {
   Sums<kBits> sums{{}, {}};
   for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
     const I16s value = load<I16s>(scratch.reduced + i);
@@ -397,7 +396,7 @@ ROTA_LANES_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, 
   return sums.fit(levels, dim);
 }
 
-ROTA_LANES_INLINE std::uint32_t largest_magnitude(std::uint64_t dim, const TokenScratch& scratch) noexcept {
+ROTA_SIMD_INLINE std::uint32_t largest_magnitude(std::uint64_t dim, const TokenScratch& scratch) noexcept {
   I16s largest = {};
   for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
     const I16s magnitude = magnitude_of(load<I16s>(scratch.reduced + i));
@@ -420,8 +419,8 @@ struct Token {
 };
 
 template <std::uint32_t kBits>
-ROTA_LANES void seal_tokens(const SealCall& call, const std::byte* const* rows, std::uint64_t count,
-                            TokenScratch* scratch, std::uint8_t* codes, std::uint32_t* scales) noexcept {
+ROTA_SIMD void seal_tokens(const SealCall& call, const std::byte* const* rows, std::uint64_t count,
+                           TokenScratch* scratch, std::uint8_t* codes, std::uint32_t* scales) noexcept {
   const std::uint64_t dim = call.params.layout_.dim;
   const std::uint32_t k = call.params.rotation.k;
   const std::uint32_t rule = call.params.scale_rule;

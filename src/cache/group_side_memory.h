@@ -12,7 +12,7 @@
 
 namespace rota::cache {
 
-// What a change of a cache moves in one track, in this order.
+// What a change of a cache moves in one group_side, in this order.
 struct Moves {
   std::vector<ops::SlotCopy> to_sinks = {};
   std::vector<SealPage> seals = {};
@@ -23,15 +23,15 @@ struct Moves {
   std::uint64_t copied_slots() const noexcept;
 };
 
-// The pages of one track on a device: [page][layer][head], so that a page moves in one command for all layers. Where
-// a device cannot address that much at once, groups of layers have buffers of their own.
-class TrackMemory {
+// The pages of one group_side on a device: [page][layer][head], so that a page moves in one command for all layers.
+// Where a device cannot address that much at once, groups of layers have buffers of their own.
+class GroupSideMemory {
  public:
-  static Result<TrackMemory> allocate(Device& device, const Track& track);
+  static Result<GroupSideMemory> allocate(Device& device, const GroupSide& group_side);
 
   void record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const;
 
-  // Precondition: layer < the track's layers. Lacks the texts.
+  // Precondition: layer < the group_side's layers. Lacks the sequences.
   KvSideView view(std::size_t layer) const;
 
   std::uint64_t bytes() const noexcept;
@@ -42,11 +42,11 @@ class TrackMemory {
     Buffer sealed, dense, sinks;
   };
 
-  explicit TrackMemory(const Track& track) : track_(track) {}
+  explicit GroupSideMemory(const GroupSide& group_side) : group_side_(group_side) {}
   SlotView slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const;
   SealedView sealed(const Slab& slab, const PageFormat& format) const;
 
-  Track track_;
+  GroupSide group_side_;
   std::uint64_t slab_layers_ = 0;  // of every slab but the last
   std::vector<Slab> slabs_;
 };

@@ -1,0 +1,36 @@
+// Included by unseal_cpu.cpp through core/for_each_isa.h. Every instruction set gives the same bits.
+
+#include "codec/dense/simd.h"
+#include "codec/turbo/rotation_simd.h"
+
+namespace rota::ops::ROTA_ISA {
+
+namespace simd = codec::ROTA_ISA;
+
+// Levels in scratch.mixed to values, in f32.
+ROTA_SIMD void unseal_token(const UnsealCall& call, float factor, const float* mean, UnsealScratch& scratch) noexcept {
+  const std::uint64_t dim = call.params.layout_.dim;
+  const float limit = call.params.limit;
+  const std::uint64_t size = std::uint64_t{1} << call.params.rotation.k;
+  auto* const mixed = reinterpret_cast<simd::I32s*>(scratch.mixed);
+  auto* const other = reinterpret_cast<simd::I32s*>(scratch.other);
+  simd::hadamard(mixed, dim, size);
+  const simd::I32s* rotated = mixed;
+  if (call.params.rotation.m > 1) {
+    simd::hartley(
+        mixed, other,
+        {reinterpret_cast<const std::int32_t*>(call.table + kHartleyRow), call.params.rotation.m, size, kUnsealShift});
+    rotated = other;
+  }
+  for (std::uint64_t i = 0; i < dim; i += simd::kLanes) {
+    const auto negated = simd::load_bits<simd::I32s>(scratch.negated + i);
+    const simd::I32s turned = (rotated[i / simd::kLanes] ^ negated) - negated;
+    simd::F32s value = __builtin_convertvector(turned, simd::F32s) * factor;
+    value += simd::load_bits<simd::F32s>(mean + i);
+    value = value > limit ? simd::all(limit) : value;
+    value = value < -limit ? simd::F32s{} - limit : value;
+    std::memcpy(scratch.values + i, &value, sizeof(value));
+  }
+}
+
+}  // namespace rota::ops::ROTA_ISA
