@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <variant>
 
 #include "rota/export.h"
 #include "rota/result.h"
@@ -30,23 +31,36 @@ struct Turbo {
   bool key_mean = true;             // keys are sealed without their page's mean, which is stored beside them
   std::uint32_t seed = 0x726f7461;  // of the rotation's signs
 
+  constexpr bool has_mean(KvSide side) const noexcept { return side == KvSide::keys && key_mean; }
   friend constexpr bool operator==(const Turbo&, const Turbo&) = default;
 };
 
 constexpr Turbo turbo(std::uint32_t bits) noexcept { return {.bits = bits}; }
 
+// The codecs of sealed pages. CONTRIBUTING.md tells how to add one.
+using Codec = std::variant<Turbo>;
+
 // What a reader of a page must know, and how it was made. Pages themselves have no header.
 struct PageFormat {
-  Turbo codec;
+  Codec codec;
   Required<KvSide> side;
   Required<std::uint32_t> head_dim;  // m * 2^k from 16 to 1024, m odd and at most 15, 2^k at least 16
   std::uint32_t tokens = 128;        // or 64
 
-  constexpr bool has_mean() const noexcept { return side == KvSide::keys && codec.key_mean; }
+  constexpr std::uint32_t bits() const noexcept {
+    return std::visit([](const auto& codec_) { return std::uint32_t{codec_.bits}; }, codec);
+  }
+  constexpr bool has_mean() const noexcept {
+    return std::visit([&](const auto& codec_) { return codec_.has_mean(side); }, codec);
+  }
   // Whether the same tokens give the same page. Values have no mean, whatever key_mean says.
   friend constexpr bool operator==(const PageFormat& a, const PageFormat& b) noexcept {
-    return a.codec.bits == b.codec.bits && a.codec.scale == b.codec.scale && a.codec.seed == b.codec.seed &&
-           a.side == b.side && a.head_dim == b.head_dim && a.tokens == b.tokens && a.has_mean() == b.has_mean();
+    const auto page_codec = [](const PageFormat& format) {
+      Codec codec = format.codec;
+      std::visit([&](auto& codec_) { codec_.key_mean = format.has_mean(); }, codec);
+      return codec;
+    };
+    return a.side == b.side && a.head_dim == b.head_dim && a.tokens == b.tokens && page_codec(a) == page_codec(b);
   }
 };
 

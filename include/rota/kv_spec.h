@@ -21,6 +21,23 @@ namespace rota::inline ROTA_ABI {
 // How keys or values are kept: as they are, or in sealed pages.
 using KvCodec = std::variant<DType, Turbo>;
 
+// The codec of what is sealed; none of what is kept dense.
+constexpr std::optional<Codec> sealed_codec(const KvCodec& codec) noexcept {
+  return std::visit(
+      []<class Kept>(const Kept& kept) -> std::optional<Codec> {
+        if constexpr (std::is_same_v<Kept, DType>)
+          return {};
+        else
+          return kept;
+      },
+      codec);
+}
+
+// The reverse.
+constexpr KvCodec kv_codec(const Codec& codec) noexcept {
+  return std::visit([](const auto& sealed) -> KvCodec { return sealed; }, codec);
+}
+
 struct NamedCodec {
   std::string_view name;
   KvCodec codec;

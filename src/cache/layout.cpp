@@ -44,7 +44,7 @@ Status check_side(const KvGroup& group, std::size_t index, const SideSpec& side)
     return core::refuse(of_group(index, side.codec_name), core::text("dtype {}", static_cast<unsigned>(*dtype)),
                         "f32, f16, bf16 or turbo");
   }
-  const PageFormat format{std::get<Turbo>(side.codec), side.side, side.dim, group.page};
+  const PageFormat format{*sealed_codec(side.codec), side.side, side.dim, group.page};
   if (Status status = check(format); !status) {
     return Error{status.error().code,
                  core::text("{}: {}", of_group(index, side.codec_name).argument.text(), status.error().message)};
@@ -52,9 +52,7 @@ Status check_side(const KvGroup& group, std::size_t index, const SideSpec& side)
   return {};
 }
 
-bool seals(const KvGroup& group) {
-  return std::holds_alternative<Turbo>(group.k) || std::holds_alternative<Turbo>(group.v);
-}
+bool seals(const KvGroup& group) { return sealed_codec(group.k) || sealed_codec(group.v); }
 
 Status check_group(const KvGroup& group, std::size_t index) {
   if (group.layers.empty()) return core::refuse(of_group(index, "layers"), "empty", "at least one");
@@ -173,7 +171,7 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
     const KvGroup& group = spec.groups[index];
     for (const KvSide side : {KvSide::keys, KvSide::values}) {
       const KvCodec& codec = side == KvSide::keys ? group.k : group.v;
-      const Turbo* const turbo = std::get_if<Turbo>(&codec);
+      const std::optional<Codec> sealed = sealed_codec(codec);
       const std::uint32_t key_dim = group.head_dim;
       const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
       GroupSide group_side{
@@ -182,9 +180,9 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
           .layers = group.layers.size(),
           .heads = group.kv_heads,
           .dim = dim,
-          .dense = turbo != nullptr ? group.dense : std::get<DType>(codec),
-          .rule = {group.page, group.tail, turbo != nullptr ? group.sinks : 0, group.window, turbo != nullptr}};
-      if (turbo != nullptr) group_side.format = PageFormat{*turbo, side, dim, group.page};
+          .dense = sealed ? group.dense : std::get<DType>(codec),
+          .rule = {group.page, group.tail, sealed ? group.sinks : 0, group.window, sealed.has_value()}};
+      if (sealed) group_side.format = PageFormat{*sealed, side, dim, group.page};
       group_sides.push_back(group_side);
     }
   }

@@ -10,7 +10,10 @@ bool are_alike(const KvCodec& a, const KvCodec& b) noexcept {
   if (a.index() != b.index()) return false;
   const auto* const dtype = std::get_if<DType>(&a);
   if (dtype != nullptr) return *dtype == *std::get_if<DType>(&b);
-  return std::get_if<Turbo>(&a)->bits == std::get_if<Turbo>(&b)->bits;
+  const auto bits = [](const KvCodec& codec) {
+    return std::visit([](const auto& sealed) { return std::uint32_t{sealed.bits}; }, *sealed_codec(codec));
+  };
+  return bits(a) == bits(b);
 }
 
 }  // namespace

@@ -62,20 +62,50 @@ struct CpuCall {
   }
 };
 
+// What a kernel does with a binding, by the binding's name in the kernel's params.h.
+struct BindingAccess {
+  std::uint32_t index;
+  Access access;
+};
+
+// By index. Does not compile where one is missing.
+template <std::size_t kCount>
+consteval std::array<Access, kCount> accesses(const BindingAccess (&list)[kCount]) {
+  std::array<Access, kCount> by_index{};
+  std::array<bool, kCount> named{};
+  for (const auto& [index, access] : list) {
+    if (named.at(index)) throw "two bindings have one index";
+    named[index] = true;
+    by_index[index] = access;
+  }
+  return by_index;
+}
+
 struct Kernel {
   std::string_view name;
   KernelCode code;
-  std::span<const Access> bindings;
+  std::span<const Access> bindings;  // by index
   void (*cpu)(const CpuCall&) noexcept;
 };
 
-// Specialization constants, by index. With the kernel they are the key of a pipeline.
+// A specialization constant, by its name in the kernel's params.h.
+struct Constant {
+  std::uint32_t index, value;
+};
+
+// All of a kernel's. With the kernel they are the key of a pipeline.
 struct Constants {
   std::array<std::uint32_t, kMaxConstants> values{};
   std::uint32_t count = 0;
 
-  constexpr Constants(std::initializer_list<std::uint32_t> list) {
-    assert(list.size() <= kMaxConstants);
+  constexpr Constants() = default;
+  constexpr Constants(std::initializer_list<Constant> list) {
+    for (const auto& [index, value] : list) {
+      assert(index == count && index < kMaxConstants);
+      values[count++] = value;
+    }
+  }
+  constexpr Constants(std::initializer_list<std::uint32_t> list) {  // INTERIM
     for (const std::uint32_t value : list) values[count++] = value;
   }
   friend auto operator<=>(const Constants&, const Constants&) = default;
@@ -86,6 +116,12 @@ struct Binding {
   core::ByteRange bytes;    // starts on kBindingAlignment, ends on a whole word
   core::ByteRange touched;  // the part of it that the kernel may touch
   Access access = Access::read;
+};
+
+// A binding and its index in the kernel.
+struct BoundAt {
+  std::uint32_t index;
+  Binding binding;
 };
 
 // How much there is to do: `groups` workgroups on a GPU, or `items` that CPU threads may share out.

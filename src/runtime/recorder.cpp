@@ -44,8 +44,28 @@ void Recorder::append(const Launch& launch, std::span<const std::byte> params,
   command.dispatch = launch.dispatch;
   command.params_bytes = static_cast<std::uint32_t>(params.size());
   std::ranges::copy(params, command.params.begin());
-  std::ranges::copy(bindings, command.bindings.begin());
-  for (std::size_t i = 0; i < bindings.size(); ++i) command.bindings[i].access = launch.kernel.bindings[i];
+  for (std::size_t index = 0; index < bindings.size(); ++index) {
+    const Binding& binding = bindings.begin()[index];
+    command.bindings[index] = binding;
+    command.bindings[index].access = launch.kernel.bindings[index];
+  }
+  command.barrier_before = hazards_.needs_barrier(command.bound());
+}
+
+void Recorder::append(const Launch& launch, std::span<const std::byte> params,
+                      std::initializer_list<BoundAt> bindings) {
+  assert(bindings.size() == launch.kernel.bindings.size());
+  Command& command = commands_.add();  // whatever throws from here on spoils the encoder
+  command.kernel = &launch.kernel;
+  command.constants = launch.constants;
+  command.dispatch = launch.dispatch;
+  command.params_bytes = static_cast<std::uint32_t>(params.size());
+  std::ranges::copy(params, command.params.begin());
+  for (const auto& [index, binding] : bindings) {
+    assert(index < bindings.size() && command.bindings[index].memory == nullptr);
+    command.bindings[index] = binding;
+    command.bindings[index].access = launch.kernel.bindings[index];
+  }
   command.barrier_before = hazards_.needs_barrier(command.bound());
 }
 

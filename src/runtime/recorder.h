@@ -60,8 +60,13 @@ class Recorder : public core::OfProcess {
   Result<std::vector<Binding>> scratch(std::initializer_list<std::uint64_t> sizes);
 
   template <class Params>
-  void dispatch(const Launch& launch, const Params& params, std::initializer_list<Binding> bindings) {
+  void dispatch(const Launch& launch, const Params& params, std::initializer_list<BoundAt> bindings) {
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxParamsBytes);
+    append(launch, std::as_bytes(std::span(&params, 1)), bindings);
+  }
+
+  template <class Params>
+  void dispatch(const Launch& launch, const Params& params, std::initializer_list<Binding> bindings) {  // INTERIM
     append(launch, std::as_bytes(std::span(&params, 1)), bindings);
   }
 
@@ -73,6 +78,7 @@ class Recorder : public core::OfProcess {
 
  private:
   void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<Binding> bindings);
+  void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<BoundAt> bindings);
   void end(Watcher::End how) noexcept {
     for (const std::shared_ptr<Watcher>& watcher : std::exchange(watchers_, {})) watcher->ended(how);
   }

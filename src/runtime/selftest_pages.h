@@ -22,8 +22,8 @@ inline constexpr std::uint64_t kSelfTestHeads = 2;
 inline std::vector<PageFormat> self_test_formats() {
   std::vector<PageFormat> formats;
   for (const NamedCodec& known : kCodecs) {
-    const auto* const codec = std::get_if<Turbo>(&known.codec);
-    if (codec == nullptr) continue;
+    const std::optional<Codec> codec = sealed_codec(known.codec);
+    if (!codec) continue;
     formats.push_back({.codec = *codec, .side = KvSide::keys, .head_dim = 48, .tokens = 64});
     formats.push_back({.codec = *codec, .side = KvSide::values, .head_dim = 128, .tokens = 64});
   }
@@ -31,7 +31,7 @@ inline std::vector<PageFormat> self_test_formats() {
 }
 
 inline std::string self_test_name(const PageFormat& format) {
-  return core::text("{} {} of {} dims", name(KvCodec(format.codec)), format.side == KvSide::keys ? "keys" : "values",
+  return core::text("{} {} of {} dims", name(kv_codec(format.codec)), format.side == KvSide::keys ? "keys" : "values",
                     std::uint32_t{format.head_dim});
 }
 

@@ -47,9 +47,10 @@ ROTA_SIMD_INLINE void mix_four(Vector* at, std::uint64_t step) noexcept {
   at[3 * step] = difference - other_difference;
 }
 
-// Hadamard without its factor, in place, of each `size` values that follow each other; at least 16, a power of two.
+// Hadamard without its factor, in place, of each `size` values that follow each other: 1, or a power of two from 16 on.
 template <class Vector>
 ROTA_SIMD_INLINE void hadamard(Vector* values, std::uint64_t dim, std::uint64_t size) noexcept {
+  if (size == 1) return;
   const std::uint64_t vectors = size / kLanes;
   for (Vector* block = values; block != values + dim / kLanes; block += vectors) {
     for (std::uint64_t i = 0; i < vectors; ++i) block[i] = mix_within(block[i]);

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
-#include "codec/turbo/page.shared.h"
+#include "codec/codecs.h"
 #include "codec/turbo/turbo.params.h"
 #include "rota/codec.h"
 
@@ -23,8 +23,13 @@ std::span<const std::int8_t> levels_of(std::uint32_t bits) noexcept;
 // Of the levels, in standard deviations of the values.
 double unit_of(std::uint32_t bits) noexcept;
 
-// All of these take formats that check() does not refuse.
-ops::PageLayout layout_of(const PageFormat& format) noexcept;
-std::array<std::uint32_t, ops::kTableWords> kernel_table(const PageFormat& format) noexcept;
+// What codec/codecs.h asks of every codec.
+Status check(const Turbo& codec, const PageFormat& format);
+ops::RotationShape rotation_of(const Turbo& codec, std::uint32_t head_dim) noexcept;
+std::uint32_t scale_rule_of(const Turbo& codec) noexcept;
+Table table_of(const Turbo& codec, const PageFormat& format) noexcept;
+Description description_of(const Turbo& codec) noexcept;
+void read(const Description& from, Turbo& codec) noexcept;
+constexpr std::string_view name_of(const Turbo&) noexcept { return "turbo"; }
 
 }  // namespace rota::codec

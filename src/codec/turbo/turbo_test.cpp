@@ -192,7 +192,7 @@ std::vector<PageFormat> all_layouts() {
         formats.push_back({.codec = turbo(bits), .side = KvSide::values, .head_dim = dim, .tokens = tokens});
         formats.push_back({.codec = turbo(bits), .side = KvSide::keys, .head_dim = dim, .tokens = tokens});
         formats.push_back(
-            {.codec = {.bits = bits, .key_mean = false}, .side = KvSide::keys, .head_dim = dim, .tokens = tokens});
+            {.codec = Turbo{.bits = bits, .key_mean = false}, .side = KvSide::keys, .head_dim = dim, .tokens = tokens});
       }
     }
   }
@@ -301,7 +301,7 @@ TEST(TurboPage, RefusesFormatsThatDoNotExist) {
     EXPECT_EQ(page_bytes(format), 0U);
   };
   for (const std::uint32_t bits : {0U, 1U, 7U, 9U, 0xffffffffU}) {
-    refused([&](PageFormat& f) { f.codec.bits = bits; }, "codec.bits is");
+    refused([&](PageFormat& f) { std::get<Turbo>(f.codec).bits = bits; }, "codec.bits is");
   }
   for (const std::uint32_t dim : {0U, 8U, 24U, 17 * 16U, 1025U, 2048U, 0x80000000U}) {
     refused([&](PageFormat& f) { f.head_dim = dim; }, "wanted m * 2^k from 16 to 1024, m odd and at most 15");
@@ -309,15 +309,15 @@ TEST(TurboPage, RefusesFormatsThatDoNotExist) {
   for (const std::uint32_t tokens : {0U, 1U, 32U, 96U, 256U}) {
     refused([&](PageFormat& f) { f.tokens = tokens; }, "wanted 64 or 128");
   }
-  refused([](PageFormat& f) { f.codec.scale = static_cast<ScaleRule>(3); }, "codec.scale is 3");
+  refused([](PageFormat& f) { std::get<Turbo>(f.codec).scale = static_cast<ScaleRule>(3); }, "codec.scale is 3");
   refused([](PageFormat& f) { f.side = static_cast<KvSide>(2); }, "side is 2; wanted keys or values");
 }
 
 TEST(TurboDescription, ComesBackAsItWas) {
   for (PageFormat format : all_layouts()) {
     for (const ScaleRule rule : {ScaleRule::rms, ScaleRule::least_squares, ScaleRule::search}) {
-      format.codec.scale = rule;
-      format.codec.seed = static_cast<std::uint32_t>(0x12345678 * (1 + static_cast<int>(rule)));
+      std::get<Turbo>(format.codec).scale = rule;
+      std::get<Turbo>(format.codec).seed = static_cast<std::uint32_t>(0x12345678 * (1 + static_cast<int>(rule)));
       const auto found = read_description(describe(format));
       ASSERT_OK(found);
       EXPECT_EQ(*found, format);
@@ -326,7 +326,7 @@ TEST(TurboDescription, ComesBackAsItWas) {
 }
 
 TEST(TurboDescription, IsTheDocumentsBytes) {
-  const auto bytes = describe({.codec = {.bits = 5, .scale = ScaleRule::least_squares, .seed = 0x01020304},
+  const auto bytes = describe({.codec = Turbo{.bits = 5, .scale = ScaleRule::least_squares, .seed = 0x01020304},
                                .side = KvSide::values,
                                .head_dim = 576,
                                .tokens = 64});

@@ -5,7 +5,7 @@
 #include <bit>
 #include <span>
 
-#include "codec/turbo/turbo.h"
+#include "codec/codecs.h"
 #include "core/check.h"
 #include "rota_kernels/attend_merge.h"
 #include "rota_kernels/attend_part.h"
@@ -53,7 +53,7 @@ SourceOf source_of(const KvSideView& view, const AttendSide& side, KeySource sou
   if (source == KeySource::sealed && view.sealed) {
     const SealedView& sealed = *view.sealed;
     return {runtime::bind_in_units(sealed.buffer, bound), strides_of(sealed, bound),
-            kSealedFormat + sealed.format.codec.bits, sealed.format.has_mean(), true};
+            kSealedFormat + sealed.format.bits(), sealed.format.has_mean(), true};
   }
   const SlotView& slots = source == KeySource::sinks && view.sinks ? *view.sinks : view.dense;
   const SlotStrides strides = runtime::strides_of(slots, bound);
@@ -63,7 +63,7 @@ SourceOf source_of(const KvSideView& view, const AttendSide& side, KeySource sou
 
 RotationShape rotation_of(const KvSideView& view) {
   if (!view.sealed) return {0, 0};
-  return codec::rotation_of(view.sealed->format.head_dim).value_or(RotationShape{0, 0});
+  return codec::rotation_of(view.sealed->format);
 }
 
 // Kernels go over more rows than that in turns.
@@ -119,7 +119,7 @@ class AttendRecording {
  private:
   Result<runtime::Binding> upload_table(const KvSideView& view) {
     if (!view.sealed) return words_;  // not looked at
-    const auto table = codec::kernel_table(view.sealed->format);
+    const codec::Table table = codec::table_of(view.sealed->format);
     return recorder_.upload(std::as_bytes(std::span(table)));
   }
 

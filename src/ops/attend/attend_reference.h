@@ -97,14 +97,15 @@ inline std::vector<double> page_numbers(const PageFormat& format, std::span<cons
   std::vector<double> sign(dim);
   for (std::size_t i = 0; i < dim; ++i) {
     if (format.has_mean()) mean[i] = half(2 * i, 0xffffU);
-    sign[i] = codec::is_negated(format.codec.seed, format.side, static_cast<std::uint32_t>(i)) ? -1 : 1;
+    sign[i] =
+        codec::is_negated(std::get<Turbo>(format.codec).seed, format.side, static_cast<std::uint32_t>(i)) ? -1 : 1;
   }
   std::vector<double> numbers(format.tokens * dim);
   for (std::size_t token = 0; token < format.tokens; ++token) {
     const auto values = std::span(numbers).subspan(token * dim, dim);
     for (std::size_t i = 0; i < dim; ++i) {
       const std::uint32_t code = codes.code_at(page, mean_bytes + 2 * std::size_t{format.tokens}, token, i);
-      values[i] = codec::levels_of(format.codec.bits)[code];
+      values[i] = codec::levels_of(format.bits())[code];
     }
     rotate(values);
     const std::size_t at = mean_bytes + 2 * token;

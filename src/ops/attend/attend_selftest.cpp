@@ -158,11 +158,11 @@ void attend_selftest(runtime::SelfTestRun& run) {
               [&] { return error_of(run, formats[0], formats[1], dtype.dtype, Arithmetic::f32); });
   }
   for (std::size_t i = 0; i + 1 < formats.size(); i += 2) {  // keys and values of one width
-    const std::string codec(name(KvCodec(formats[i].codec)));
+    const std::string codec(name(kv_codec(formats[i].codec)));
     // Restored values are rounded to the codec's fixed point, sealed ones are read without that.
     run.check(codec, 1e-3, [&] { return error_of(run, formats[i], formats[i + 1], {}, Arithmetic::f32); });
     // A tenth of what four bits err by, and more exact where codes are.
-    run.check(codec + " in bytes", formats[i].codec.bits <= 4 ? 1e-2 : 1e-3,
+    run.check(codec + " in bytes", formats[i].bits() <= 4 ? 1e-2 : 1e-3,
               [&] { return error_of(run, formats[i], formats[i + 1], {}, Arithmetic::stored); });
   }
 }

@@ -182,7 +182,7 @@ TEST_F(AttendCheck, RefusesKeysAndValuesThatDoNotFitTogether) {
     expect_refused(
         [&](Call& c) { reformat(c, [&](PageFormat& format) { format.side = keys ? KvSide::values : KvSide::keys; }); },
         name + "sealed.format.side is " + (keys ? "values" : "keys"));
-    expect_refused([&](Call& c) { side(c).sealed->format.codec.bits = 7; },
+    expect_refused([&](Call& c) { std::get<Turbo>(side(c).sealed->format.codec).bits = 7; },
                    name + "sealed: page format: codec.bits is 7");
     expect_refused([&](Call& c) { side(c).sinks->shape.heads = 1; }, name + "sinks is of other heads");
     expect_refused([&](Call& c) { side(c).sinks->shape.dim = 16; }, name + "sinks is of other heads, dim");

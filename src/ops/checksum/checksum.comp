@@ -7,8 +7,8 @@
 layout(local_size_x = kChecksumGroupSize) in;
 
 layout(push_constant) uniform Push { ChecksumParams p; };
-layout(set = 0, binding = 0) readonly buffer Of { uvec4 units[]; };
-layout(set = 0, binding = 1) buffer Sums { uint sums[]; };
+layout(set = 0, binding = kChecksumBindingOf) readonly buffer Of { uvec4 units[]; };
+layout(set = 0, binding = kChecksumBindingSums) buffer Sums { uint sums[]; };
 
 shared uint lane_sums[kChecksumGroupSize];
 

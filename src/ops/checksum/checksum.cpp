@@ -16,8 +16,9 @@ namespace {
 constexpr std::string_view kOp = "checksum";
 constexpr std::uint64_t kWordBytes = sizeof(std::uint32_t);
 
-constexpr std::array kClearBindings{Access::write};
-constexpr std::array kChecksumBindings{Access::read, Access::write};
+constexpr auto kClearBindings = runtime::accesses({{kClearBindingSums, Access::write}});
+constexpr auto kChecksumBindings =
+    runtime::accesses({{kChecksumBindingOf, Access::read}, {kChecksumBindingSums, Access::write}});
 constexpr runtime::Kernel kClear{.name = "checksum_clear",
                                  .code = kernels::checksum_clear::kCode,
                                  .bindings = kClearBindings,
@@ -126,12 +127,13 @@ void checksum(Encoder& encoder, const Checksum& call) {
     if (!plan) return plan.error();
     if (call.of.empty()) return {};
     const ops::ClearLaunch clear = ops::choose_clear(*plan);
-    recorder.dispatch({ops::kClear, {}, clear.dispatch}, clear.params, {runtime::bind(call.sums, plan->sums)});
+    recorder.dispatch({ops::kClear, {}, clear.dispatch}, clear.params,
+                      {{ops::kClearBindingSums, runtime::bind(call.sums, plan->sums)}});
     for (const ops::ChecksumPlan::Part& part : plan->parts) {
       const ops::ChecksumLaunch launch = ops::choose_checksum(*plan, part);
       recorder.dispatch({ops::kChecksum, {}, launch.dispatch}, launch.params,
-                        {runtime::bind_in_units(call.of[part.range].buffer, part.bound),
-                         runtime::bind(call.sums, ops::sum_of(*plan, part.range))});
+                        {{ops::kChecksumBindingOf, runtime::bind_in_units(call.of[part.range].buffer, part.bound)},
+                         {ops::kChecksumBindingSums, runtime::bind(call.sums, ops::sum_of(*plan, part.range))}});
     }
     return {};
   });

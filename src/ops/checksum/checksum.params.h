@@ -5,6 +5,13 @@
 
 ROTA_PARAMS_BEGIN
 
+// Bindings of `checksum`.
+constexpr uint kChecksumBindingOf = 0u;
+constexpr uint kChecksumBindingSums = 1u;
+
+// Bindings of `checksum_clear`.
+constexpr uint kClearBindingSums = 0u;
+
 constexpr uint kChecksumGroupSize = 256;
 
 // A workgroup takes one chunk after the other: so many units for each invocation, loaded before one is added.

@@ -6,7 +6,7 @@
 layout(local_size_x = kChecksumGroupSize) in;
 
 layout(push_constant) uniform Push { ClearParams p; };
-layout(set = 0, binding = 0) buffer Sums { uint sums[]; };
+layout(set = 0, binding = kClearBindingSums) buffer Sums { uint sums[]; };
 
 void main() {
   const uint stride = gl_NumWorkGroups.x * kChecksumGroupSize;

@@ -20,7 +20,7 @@ constexpr std::array<SumWords, core::kIsas.size()> kSumWordsByIsa{ROTA_BY_ISA(su
 // A row is one sum.
 void checksum_clear_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<ClearParams>();
-  std::memset(call.bound[0] + (p.first + call.first_item) * sizeof(uint), 0,
+  std::memset(call.bound[kClearBindingSums] + (p.first + call.first_item) * sizeof(uint), 0,
               (call.last_item - call.first_item) * sizeof(uint));
 }
 
@@ -30,8 +30,9 @@ void checksum_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   const std::uint64_t begin = std::max(call.first_item * kRowWords, p.first);
   const std::uint64_t end = std::min(call.last_item * kRowWords, p.first + p.words);
   const std::uint32_t sum =
-      kSumWordsByIsa[static_cast<std::size_t>(isa)](call.bound[0] + begin * sizeof(uint), end - begin);
-  std::atomic_ref(reinterpret_cast<std::uint32_t*>(call.bound[1])[p.sum]).fetch_add(sum, std::memory_order_relaxed);
+      kSumWordsByIsa[static_cast<std::size_t>(isa)](call.bound[kChecksumBindingOf] + begin * sizeof(uint), end - begin);
+  std::atomic_ref(reinterpret_cast<std::uint32_t*>(call.bound[kChecksumBindingSums])[p.sum])
+      .fetch_add(sum, std::memory_order_relaxed);
 }
 
 void checksum_cpu(const runtime::CpuCall& call) noexcept { checksum_cpu(call, core::best_isa()); }

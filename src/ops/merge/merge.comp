@@ -4,23 +4,23 @@
 #include "codec/dense/dense.glsl"
 #include "ops/merge/merge.params.h"
 
-layout(constant_id = 0) const uint kFirst = kF32;
-layout(constant_id = 1) const uint kSecond = kF32;
-layout(constant_id = 2) const uint kOut = kF32;
+layout(constant_id = kMergeConstantFirst) const uint kFirst = kF32;
+layout(constant_id = kMergeConstantSecond) const uint kSecond = kF32;
+layout(constant_id = kMergeConstantOut) const uint kOut = kF32;
 // Whole words: elements side by side, and every row starts on a word.
-layout(constant_id = 3) const bool kOutWords = true;
-layout(constant_id = 4) const uint kInPlace = kNoPart;
+layout(constant_id = kMergeConstantOutWords) const bool kOutWords = true;
+layout(constant_id = kMergeConstantInPlace) const uint kInPlace = kNoPart;
 
 layout(local_size_x = kMergeGroupSize) in;
 
 layout(push_constant) uniform Push { MergeParams p; };
-layout(set = 0, binding = 0) readonly buffer First { uint first_words[]; };
-layout(set = 0, binding = 1) readonly buffer Second { uint second_words[]; };
-layout(set = 0, binding = 2) buffer Out { uint out_words[]; };
-layout(set = 0, binding = 3) readonly buffer FirstLog { uint first_log_words[]; };
-layout(set = 0, binding = 4) readonly buffer SecondLog { uint second_log_words[]; };
-layout(set = 0, binding = 5) buffer Log { uint log_words[]; };
-layout(set = 0, binding = 6) readonly buffer Views { Strides views[]; };
+layout(set = 0, binding = kFirstOut) readonly buffer First { uint first_words[]; };
+layout(set = 0, binding = kSecondOut) readonly buffer Second { uint second_words[]; };
+layout(set = 0, binding = kMergedOut) buffer Out { uint out_words[]; };
+layout(set = 0, binding = kFirstLog) readonly buffer FirstLog { uint first_log_words[]; };
+layout(set = 0, binding = kSecondLog) readonly buffer SecondLog { uint second_log_words[]; };
+layout(set = 0, binding = kMergedLog) buffer Log { uint log_words[]; };
+layout(set = 0, binding = kMergeStrides) readonly buffer Views { Strides views[]; };
 
 // What a row takes from each part.
 struct Shares {

@@ -14,8 +14,13 @@ namespace {
 
 constexpr std::string_view kOp = "merge";
 
-constexpr std::array kBindings{Access::read, Access::read,  Access::write, Access::read,
-                               Access::read, Access::write, Access::read};
+constexpr auto kBindings = runtime::accesses({{kFirstOut, Access::read},
+                                              {kSecondOut, Access::read},
+                                              {kMergedOut, Access::write},
+                                              {kFirstLog, Access::read},
+                                              {kSecondLog, Access::read},
+                                              {kMergedLog, Access::write},
+                                              {kMergeStrides, Access::read}});
 constexpr runtime::Kernel kMerge{.name = kOp, .code = kernels::merge::kCode, .bindings = kBindings, .cpu = merge_cpu};
 
 constexpr std::uint64_t kMaxDim = 4096;
@@ -150,8 +155,12 @@ MergeLaunch choose_merge(const Merge& call, const MergePlan& plan) {
                    .second_log = type_of(call.second.log_sum_exp),
                    .merged_log = call.log_sum_exp ? type_of(*call.log_sum_exp) : kNoLog,
                    .logs_in_place = plan.logs_in_place};
-  launch.constants = {type_of(call.first.out), type_of(call.second.out), type_of(call.out),
-                      runtime::in_whole_words(call.out.dtype, launch.views[kMergedOut]) ? 1U : 0U, plan.outs_in_place};
+  launch.constants = {
+      {kMergeConstantFirst, type_of(call.first.out)},
+      {kMergeConstantSecond, type_of(call.second.out)},
+      {kMergeConstantOut, type_of(call.out)},
+      {kMergeConstantOutWords, runtime::in_whole_words(call.out.dtype, launch.views[kMergedOut]) ? 1U : 0U},
+      {kMergeConstantInPlace, plan.outs_in_place}};
   const std::uint64_t rows = tokens * heads;
   const std::uint64_t groups = (rows - 1) / (kMergeGroupSize / lanes) + 1;
   launch.dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
@@ -173,16 +182,19 @@ void merge(Encoder& encoder, const Merge& call) {
     const ops::MergeLaunch launch = ops::choose_merge(call, *plan);
     auto strides = recorder.upload(std::as_bytes(std::span(launch.views)));
     if (!strides) return strides.error();
-    const auto bound = [&](std::uint32_t index, const Buffer& buffer) {
-      return runtime::bind(buffer, plan->views[index]);
+    const auto bound = [&](std::uint32_t index, const Buffer& buffer) -> runtime::BoundAt {
+      return {index, runtime::bind(buffer, plan->views[index])};
     };
+    const runtime::BoundAt nowhere{ops::kMergedLog,
+                                   runtime::bind_untouched(call.out.buffer, plan->views[ops::kMergedOut])};
     recorder.dispatch({ops::kMerge, launch.constants, launch.dispatch}, launch.params,
-                      {bound(ops::kFirstOut, call.first.out.buffer), bound(ops::kSecondOut, call.second.out.buffer),
-                       bound(ops::kMergedOut, call.out.buffer), bound(ops::kFirstLog, call.first.log_sum_exp.buffer),
+                      {bound(ops::kFirstOut, call.first.out.buffer),
+                       bound(ops::kSecondOut, call.second.out.buffer),
+                       bound(ops::kMergedOut, call.out.buffer),
+                       bound(ops::kFirstLog, call.first.log_sum_exp.buffer),
                        bound(ops::kSecondLog, call.second.log_sum_exp.buffer),
-                       call.log_sum_exp ? bound(ops::kMergedLog, call.log_sum_exp->buffer)
-                                        : runtime::bind_untouched(call.out.buffer, plan->views[ops::kMergedOut]),
-                       *strides});
+                       call.log_sum_exp ? bound(ops::kMergedLog, call.log_sum_exp->buffer) : nowhere,
+                       {ops::kMergeStrides, *strides}});
     return {};
   });
 }

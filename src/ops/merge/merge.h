@@ -28,11 +28,6 @@ struct MergeLaunch {
   std::array<Strides, kMergeViews> views;
 };
 
-// The kernel's constants, by index.
-struct MergeConstant {
-  static constexpr std::size_t kFirst = 0, kSecond = 1, kOut = 2, kOutWords = 3, kInPlace = 4;
-};
-
 // The launch for a checked call. Precondition: there is a row to merge.
 MergeLaunch choose_merge(const Merge& call, const MergePlan& plan);
 

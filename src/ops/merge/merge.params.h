@@ -8,7 +8,14 @@ ROTA_PARAMS_BEGIN
 
 constexpr uint kMergeGroupSize = 64;
 
-// The views of a call, in the order of the bindings. Their strides, too many for params, are the binding after them.
+// Specialization constants.
+constexpr uint kMergeConstantFirst = 0u;
+constexpr uint kMergeConstantSecond = 1u;
+constexpr uint kMergeConstantOut = 2u;
+constexpr uint kMergeConstantOutWords = 3u;
+constexpr uint kMergeConstantInPlace = 4u;
+
+// Bindings: the views of a call, then their strides, which are too many for params.
 constexpr uint kFirstOut = 0;
 constexpr uint kSecondOut = 1;
 constexpr uint kMergedOut = 2;
@@ -16,6 +23,7 @@ constexpr uint kFirstLog = 3;
 constexpr uint kSecondLog = 4;
 constexpr uint kMergedLog = 5;
 constexpr uint kMergeViews = 6;
+constexpr uint kMergeStrides = kMergeViews;
 
 // Sets of parts: those that have keys, or those whose view is the result's.
 constexpr uint kNoPart = 0;

@@ -60,9 +60,9 @@ class RowMerger {
  public:
   explicit RowMerger(const runtime::CpuCall& call) noexcept
       : p_(call.params_as<MergeParams>()),
-        first_(view(call, kFirstOut, call.constants[MergeConstant::kFirst])),
-        second_(view(call, kSecondOut, call.constants[MergeConstant::kSecond])),
-        out_(view(call, kMergedOut, call.constants[MergeConstant::kOut])),
+        first_(view(call, kFirstOut, call.constants[kMergeConstantFirst])),
+        second_(view(call, kSecondOut, call.constants[kMergeConstantSecond])),
+        out_(view(call, kMergedOut, call.constants[kMergeConstantOut])),
         first_log_(view(call, kFirstLog, p_.first_log)),
         second_log_(view(call, kSecondLog, p_.second_log)),
         log_(view(call, kMergedLog, p_.merged_log)) {}
@@ -85,7 +85,7 @@ class RowMerger {
 
  private:
   static Elements view(const runtime::CpuCall& call, std::uint32_t index, std::uint32_t type) noexcept {
-    return {call.bound[index], reinterpret_cast<const Strides*>(call.bound[kMergeViews])[index],
+    return {call.bound[index], reinterpret_cast<const Strides*>(call.bound[kMergeStrides])[index],
             static_cast<DType>(type)};
   }
 

@@ -237,15 +237,27 @@ Merge plain_merge(DType dtype, Shape shape) {
   return {.first = part, .second = part, .out = MutView::token_major({}, dtype, shape)};
 }
 
+struct Wanted {
+  std::uint32_t first, second, out, out_words, in_place;
+};
+
+runtime::Constants constants_of(const Wanted& wanted) {
+  return {{kMergeConstantFirst, wanted.first},
+          {kMergeConstantSecond, wanted.second},
+          {kMergeConstantOut, wanted.out},
+          {kMergeConstantOutWords, wanted.out_words},
+          {kMergeConstantInPlace, wanted.in_place}};
+}
+
 TEST(MergeLaunch, SaysTypesWholeWordsAndPlaces) {
   Merge call = plain_merge(DType::f16, {.tokens = 3, .heads = 2, .dim = 8});
   call.second.out.dtype = DType::bf16;
-  EXPECT_EQ(choose_merge(call, {}).constants, (runtime::Constants{1, 2, 1, 1, kNoPart}));
-  EXPECT_EQ(choose_merge(call, {.outs_in_place = kFirstPart}).constants, (runtime::Constants{1, 2, 1, 1, kFirstPart}));
+  EXPECT_EQ(choose_merge(call, {}).constants, constants_of({1, 2, 1, 1, kNoPart}));
+  EXPECT_EQ(choose_merge(call, {.outs_in_place = kFirstPart}).constants, constants_of({1, 2, 1, 1, kFirstPart}));
   call.out.head_stride = 9;
-  EXPECT_EQ(choose_merge(call, {}).constants, (runtime::Constants{1, 2, 1, 0, kNoPart}));
+  EXPECT_EQ(choose_merge(call, {}).constants, constants_of({1, 2, 1, 0, kNoPart}));
   call.out.dtype = DType::f32;
-  EXPECT_EQ(choose_merge(call, {}).constants, (runtime::Constants{1, 2, 0, 1, kNoPart}));
+  EXPECT_EQ(choose_merge(call, {}).constants, constants_of({1, 2, 0, 1, kNoPart}));
   EXPECT_EQ(choose_merge(call, {}).params.merged_log, kNoLog);
   call.log_sum_exp = MutView::token_major({}, DType::bf16, call.first.log_sum_exp.shape);
   EXPECT_EQ(choose_merge(call, {}).params.merged_log, kBf16);
@@ -293,7 +305,7 @@ TEST(MergeCpu, ReachesBeyondFourGigabytes) {
                        .first_item = 0,
                        .last_item = 2};
   for (std::uint32_t view = 0; view < kMergeViews; ++view) cpu.bound[view] = memory[view].data();
-  cpu.bound[kMergeViews] = reinterpret_cast<std::byte*>(launch.views.data());
+  cpu.bound[kMergeStrides] = reinterpret_cast<std::byte*>(launch.views.data());
   merge_cpu(cpu);
   EXPECT_EQ(get(kMergedOut), 4);
   EXPECT_FLOAT_EQ(get(kMergedLog), 100.693147F);

@@ -4,24 +4,24 @@
 #include "codec/dense/dense.glsl"
 #include "ops/rope/rope.params.h"
 
-layout(constant_id = 0) const uint kFrom = kF32;
-layout(constant_id = 1) const uint kTo = kF32;
+layout(constant_id = kRopeConstantFrom) const uint kFrom = kF32;
+layout(constant_id = kRopeConstantTo) const uint kTo = kF32;
 // Whole words: elements side by side, and every row starts on a word.
-layout(constant_id = 2) const bool kFromWords = true;
-layout(constant_id = 3) const bool kToWords = true;
-layout(constant_id = 4) const uint kUnit = kOnePair;
-layout(constant_id = 5) const uint kNorm = kNotNormed;
-layout(constant_id = 6) const bool kInPlace = false;
-layout(constant_id = 7) const uint kRowLanes = kRopeGroupSize;
+layout(constant_id = kRopeConstantFromWords) const bool kFromWords = true;
+layout(constant_id = kRopeConstantToWords) const bool kToWords = true;
+layout(constant_id = kRopeConstantUnit) const uint kUnit = kOnePair;
+layout(constant_id = kRopeConstantNorm) const uint kNorm = kNotNormed;
+layout(constant_id = kRopeConstantInPlace) const bool kInPlace = false;
+layout(constant_id = kRopeConstantRowLanes) const uint kRowLanes = kRopeGroupSize;
 
 layout(local_size_x = kRopeGroupSize) in;
 
 layout(push_constant) uniform Push { RopeParams p; };
-layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
-layout(set = 0, binding = 1) buffer To { uint to_words[]; };
-layout(set = 0, binding = 2) readonly buffer Positions { uint positions[]; };
-layout(set = 0, binding = 3) readonly buffer Pairs { uint pairs[]; };
-layout(set = 0, binding = 4) readonly buffer Weight { uint weight_words[]; };
+layout(set = 0, binding = kRopeBindingFrom) readonly buffer From { uint from_words[]; };
+layout(set = 0, binding = kRopeBindingTo) buffer To { uint to_words[]; };
+layout(set = 0, binding = kRopeBindingPositions) readonly buffer Positions { uint positions[]; };
+layout(set = 0, binding = kRopeBindingPairs) readonly buffer Pairs { uint pairs[]; };
+layout(set = 0, binding = kRopeBindingWeight) readonly buffer Weight { uint weight_words[]; };
 
 shared float sums[kRopeGroupSize];
 

@@ -14,7 +14,11 @@
 namespace rota::ops {
 namespace {
 
-constexpr std::array kBindings{Access::read, Access::write, Access::read, Access::read, Access::read};
+constexpr auto kBindings = runtime::accesses({{kRopeBindingFrom, Access::read},
+                                              {kRopeBindingTo, Access::write},
+                                              {kRopeBindingPositions, Access::read},
+                                              {kRopeBindingPairs, Access::read},
+                                              {kRopeBindingWeight, Access::read}});
 constexpr runtime::Kernel kRope{
     .name = kRopeName, .code = kernels::rope::kCode, .bindings = kBindings, .cpu = rope_cpu};
 
@@ -191,10 +195,14 @@ RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, 
   const std::uint64_t rows = tokens * heads;
   const std::uint64_t groups = (rows - 1) / (kRopeGroupSize / lanes) + 1;
   const auto flag = [](bool set) { return set ? 1U : 0U; };
-  return {.constants = {static_cast<uint>(tensor.from.dtype), static_cast<uint>(tensor.to.dtype),
-                        flag(runtime::in_whole_words(tensor.from.dtype, params.from)),
-                        flag(runtime::in_whole_words(tensor.to.dtype, params.to)), pairs.unit, norm_constant(tensor),
-                        flag(bound.in_place), lanes},
+  return {.constants = {{kRopeConstantFrom, static_cast<uint>(tensor.from.dtype)},
+                        {kRopeConstantTo, static_cast<uint>(tensor.to.dtype)},
+                        {kRopeConstantFromWords, flag(runtime::in_whole_words(tensor.from.dtype, params.from))},
+                        {kRopeConstantToWords, flag(runtime::in_whole_words(tensor.to.dtype, params.to))},
+                        {kRopeConstantUnit, pairs.unit},
+                        {kRopeConstantNorm, norm_constant(tensor)},
+                        {kRopeConstantInPlace, flag(bound.in_place)},
+                        {kRopeConstantRowLanes, lanes}},
           .dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
                        .items = rows,
                        .item_bytes = dim * (info(tensor.from.dtype).bytes + info(tensor.to.dtype).bytes)},
@@ -223,8 +231,11 @@ void rope(Encoder& encoder, const Rope& call) {
       const bool weighted = tensor.norm && tensor.norm->weight && bound.weight;
       const auto weight = weighted ? runtime::bind(tensor.norm->weight->buffer, *bound.weight) : *pairs;
       recorder.dispatch({ops::kRope, launch.constants, launch.dispatch}, launch.params,
-                        {runtime::bind(tensor.from.buffer, bound.from), runtime::bind(tensor.to.buffer, bound.to),
-                         *positions, *pairs, weight});
+                        {{ops::kRopeBindingFrom, runtime::bind(tensor.from.buffer, bound.from)},
+                         {ops::kRopeBindingTo, runtime::bind(tensor.to.buffer, bound.to)},
+                         {ops::kRopeBindingPositions, *positions},
+                         {ops::kRopeBindingPairs, *pairs},
+                         {ops::kRopeBindingWeight, weight}});
     }
     return {};
   });

@@ -35,12 +35,6 @@ struct RopeLaunch {
   RopeParams params;
 };
 
-// The kernel's constants, by index.
-struct RopeConstant {
-  static constexpr std::size_t kFrom = 0, kTo = 1, kFromWords = 2, kToWords = 3, kUnit = 4, kNorm = 5, kInPlace = 6,
-                               kRowLanes = 7;
-};
-
 // The launch for one tensor of a checked call. Precondition: there is something to turn.
 RopeLaunch choose_rope(const RopeTensor& tensor, const RopePlan::Tensor& bound, const PairTable& pairs);
 

@@ -5,6 +5,23 @@
 
 ROTA_PARAMS_BEGIN
 
+// Specialization constants of `rope`.
+constexpr uint kRopeConstantFrom = 0u;
+constexpr uint kRopeConstantTo = 1u;
+constexpr uint kRopeConstantFromWords = 2u;
+constexpr uint kRopeConstantToWords = 3u;
+constexpr uint kRopeConstantUnit = 4u;
+constexpr uint kRopeConstantNorm = 5u;
+constexpr uint kRopeConstantInPlace = 6u;
+constexpr uint kRopeConstantRowLanes = 7u;
+
+// Bindings of `rope`.
+constexpr uint kRopeBindingFrom = 0u;
+constexpr uint kRopeBindingTo = 1u;
+constexpr uint kRopeBindingPositions = 2u;
+constexpr uint kRopeBindingPairs = 3u;
+constexpr uint kRopeBindingWeight = 4u;
+
 constexpr uint kRopeGroupSize = 64;
 
 // The table of pairs: five columns of one word per pair. Turns are a 64-bit fraction of a full turn:

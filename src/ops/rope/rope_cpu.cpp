@@ -110,20 +110,21 @@ class RowTurner {
  public:
   RowTurner(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<RopeParams>()),
-        from_(call.bound[0], p_.from, static_cast<DType>(call.constants[RopeConstant::kFrom])),
-        to_(call.bound[1], p_.to, static_cast<DType>(call.constants[RopeConstant::kTo])),
-        norm_(call.constants[RopeConstant::kNorm]),
-        weight_(call.bound[4], p_.weight, norm_ > kNormed ? static_cast<DType>(norm_ - kNormed - 1) : DType::f32),
+        from_(call.bound[kRopeBindingFrom], p_.from, static_cast<DType>(call.constants[kRopeConstantFrom])),
+        to_(call.bound[kRopeBindingTo], p_.to, static_cast<DType>(call.constants[kRopeConstantTo])),
+        norm_(call.constants[kRopeConstantNorm]),
+        weight_(call.bound[kRopeBindingWeight], p_.weight,
+                norm_ > kNormed ? static_cast<DType>(norm_ - kNormed - 1) : DType::f32),
         through_row_(norm_ != kNotNormed || from_.stride != 1),
         into_row_(to_.stride != 1),
-        rest_moves_(rope_dim() < p_.dim && (norm_ != kNotNormed || call.constants[RopeConstant::kInPlace] == 0)),
+        rest_moves_(rope_dim() < p_.dim && (norm_ != kNotNormed || call.constants[kRopeConstantInPlace] == 0)),
         isa_(isa),
         rows_(kRopeRowsByIsa[static_cast<std::size_t>(isa)]),
         turn_row_(rows_.turn_row[codec::type_pair(through_row_ ? DType::f32 : from_.dtype,
                                                   into_row_ ? DType::f32 : to_.dtype)]),
         runs_(table_of(call), unit_of(call) == kNeighbourPair ? 0 : p_.pairs),
         call_{p_,
-              reinterpret_cast<const std::uint32_t*>(call.bound[2]),
+              reinterpret_cast<const std::uint32_t*>(call.bound[kRopeBindingPositions]),
               table_of(call),
               unit_of(call),
               has_several_axes(table_of(call), p_.pairs),
@@ -154,9 +155,9 @@ class RowTurner {
  private:
   static constexpr std::uint64_t kBytesAhead = 2048;
 
-  static std::uint32_t unit_of(const runtime::CpuCall& call) noexcept { return call.constants[RopeConstant::kUnit]; }
+  static std::uint32_t unit_of(const runtime::CpuCall& call) noexcept { return call.constants[kRopeConstantUnit]; }
   static const std::uint32_t* table_of(const runtime::CpuCall& call) noexcept {
-    return reinterpret_cast<const std::uint32_t*>(call.bound[3]);
+    return reinterpret_cast<const std::uint32_t*>(call.bound[kRopeBindingPairs]);
   }
   std::uint64_t rope_dim() const noexcept { return 2ULL * p_.pairs; }
 

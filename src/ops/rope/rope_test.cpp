@@ -362,7 +362,7 @@ RopeTensor plain_tensor(DType dtype, Shape shape) {
 TEST(RopeLaunch, TurnsTwoPairsAtATimeWhereTheirWordsAreWhole) {
   const Shape shape{.tokens = 3, .heads = 2, .dim = 8};
   const auto unit = [&](const Rotary& rotary) {
-    return launch_for(plain_tensor(DType::f16, shape), rotary).constants.values[RopeConstant::kUnit];
+    return launch_for(plain_tensor(DType::f16, shape), rotary).constants.values[kRopeConstantUnit];
   };
   EXPECT_EQ(unit({.pairing = Pairing::halves, .theta = 1e4}), kTwoPairs);
   EXPECT_EQ(unit({.pairing = Pairing::halves, .theta = 1e4, .rope_dim = 6}), kOnePair) << "3 with 0: half a word apart";
@@ -375,36 +375,36 @@ TEST(RopeLaunch, TurnsTwoPairsAtATimeWhereTheirWordsAreWhole) {
 TEST(RopeLaunch, SaysWhichWordsAreWhole) {
   RopeTensor tensor = plain_tensor(DType::f16, {.tokens = 3, .heads = 2, .dim = 8});
   const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kFromWords], 1U);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantFromWords], 1U);
   tensor.from.head_stride = 9;
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kFromWords], 0U);
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kToWords], 1U);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantFromWords], 0U);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantToWords], 1U);
   tensor.to.dim_stride = 2;
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kToWords], 0U);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantToWords], 0U);
 }
 
 TEST(RopeLaunch, CoversEveryRowWithinWhatADeviceCanLaunch) {
   const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
   const auto launch = [&](Shape shape) { return launch_for(plain_tensor(DType::f16, shape), rotary); };
   const RopeLaunch small = launch({.tokens = 5, .heads = 3, .dim = 64});
-  EXPECT_EQ(small.constants.values[RopeConstant::kRowLanes], 16U);  // 32 pairs, two at a time
-  EXPECT_EQ(small.dispatch.groups, 4U);                             // 15 rows, 4 to a group
+  EXPECT_EQ(small.constants.values[kRopeConstantRowLanes], 16U);  // 32 pairs, two at a time
+  EXPECT_EQ(small.dispatch.groups, 4U);                           // 15 rows, 4 to a group
   EXPECT_EQ(small.dispatch.items, 15U);
   EXPECT_EQ(small.dispatch.item_bytes, 256U);
-  EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 2}).constants.values[RopeConstant::kRowLanes], 8U);
-  EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 1024}).constants.values[RopeConstant::kRowLanes], 64U);
+  EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 2}).constants.values[kRopeConstantRowLanes], 8U);
+  EXPECT_EQ(launch({.tokens = 1, .heads = 1, .dim = 1024}).constants.values[kRopeConstantRowLanes], 64U);
   EXPECT_EQ(launch({.tokens = 1 << 20, .heads = 16, .dim = 256}).dispatch.groups, runtime::kMaxGroups);
 }
 
 TEST(RopeLaunch, TellsTheNormAndItsWeight) {
   RopeTensor tensor = plain_tensor(DType::f16, {.tokens = 3, .heads = 2, .dim = 8});
   const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kNorm], kNotNormed);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantNorm], kNotNormed);
   tensor.norm = HeadNorm{.epsilon = 0.5, .weight_offset = 1};
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kNorm], kNormed);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantNorm], kNormed);
   EXPECT_EQ(launch_for(tensor, rotary).params.epsilon, 0.5F);
   tensor.norm->weight = View::token_major({}, DType::bf16, {.tokens = 1, .heads = 1, .dim = 8});
-  EXPECT_EQ(launch_for(tensor, rotary).constants.values[RopeConstant::kNorm], kNormed + 1 + kBf16);
+  EXPECT_EQ(launch_for(tensor, rotary).constants.values[kRopeConstantNorm], kNormed + 1 + kBf16);
   EXPECT_EQ(launch_for(tensor, rotary).params.weight_offset, 1.0F);
 }
 

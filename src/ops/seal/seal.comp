@@ -6,16 +6,16 @@
 #include "ops/seal/seal.params.h"
 #include "runtime/counter.glsl"
 
-layout(constant_id = 0) const uint kDense = kF16;
+layout(constant_id = kSealConstantDense) const uint kDense = kF16;
 
 layout(local_size_x = kSealGroupSize) in;
 
 layout(push_constant) uniform Push { SealParams p; };
-layout(set = 0, binding = 0) readonly buffer Dense { uint dense_words[]; };
-layout(set = 0, binding = 1) buffer Sealed { uint sealed_words[]; };
-layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
-layout(set = 0, binding = 3) readonly buffer Table { uint table[]; };
-layout(set = 0, binding = 4) buffer Counted { uint counted[]; };
+layout(set = 0, binding = kSealBindingDense) readonly buffer Dense { uint dense_words[]; };
+layout(set = 0, binding = kSealBindingSealed) buffer Sealed { uint sealed_words[]; };
+layout(set = 0, binding = kSealBindingPlan) readonly buffer Plan { uint plan[]; };
+layout(set = 0, binding = kSealBindingTable) readonly buffer Table { uint table[]; };
+layout(set = 0, binding = kSealBindingCounter) buffer Counted { uint counted[]; };
 
 const uint kGroupSize = kSealGroupSize;
 #include "codec/turbo/rotation.glsl"

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "codec/turbo/turbo.h"
+#include "codec/codecs.h"
 #include "core/check.h"
 #include "rota_kernels/seal.h"
 #include "rota_kernels/unseal.h"
@@ -22,8 +22,15 @@ namespace {
 constexpr std::string_view kSealName = "seal";
 constexpr std::string_view kUnsealName = "unseal";
 
-constexpr std::array kSealBindings{Access::read, Access::write, Access::read, Access::read, Access::write};
-constexpr std::array kUnsealBindings{Access::read, Access::write, Access::read, Access::read};
+constexpr auto kSealBindings = runtime::accesses({{kSealBindingDense, Access::read},
+                                                  {kSealBindingSealed, Access::write},
+                                                  {kSealBindingPlan, Access::read},
+                                                  {kSealBindingTable, Access::read},
+                                                  {kSealBindingCounter, Access::write}});
+constexpr auto kUnsealBindings = runtime::accesses({{kUnsealBindingSealed, Access::read},
+                                                    {kUnsealBindingDense, Access::write},
+                                                    {kUnsealBindingPlan, Access::read},
+                                                    {kUnsealBindingTable, Access::read}});
 constexpr runtime::Kernel kSeal{
     .name = kSealName, .code = kernels::seal::kCode, .bindings = kSealBindings, .cpu = seal_cpu};
 constexpr runtime::Kernel kUnseal{
@@ -177,7 +184,7 @@ std::vector<SealLaunch> choose_seal(const SlotView& dense, const SealedView& sea
   constexpr std::uint64_t kWord = sizeof(std::uint32_t);
   const PageFormat& format = sealed.format;
   const std::uint64_t heads = sealed.shape.heads;
-  const RotationShape rotation = codec::rotation_of(format.head_dim).value_or(RotationShape{1, 4});
+  const RotationShape rotation = codec::rotation_of(format);
   SealParams params{.dense = runtime::strides_of(dense, plan.dense),
                     .sealed_offset = plan.sealed.first_element / kWord,
                     .sealed_page = runtime::effective(sealed.page_stride_bytes, sealed.shape.pages) / kWord,
@@ -187,7 +194,7 @@ std::vector<SealLaunch> choose_seal(const SlotView& dense, const SealedView& sea
                     .heads = static_cast<uint>(heads),
                     .first_page = 0,
                     .pages = 0,
-                    .scale_rule = static_cast<uint>(format.codec.scale),
+                    .scale_rule = codec::scale_rule_of(format),
                     .counter = static_cast<uint>(plan.counter.first_element / kWord),
                     .unit = unseal_unit(rotation),
                     .limit = dense.dtype == DType::bf16 ? 65280.0F : 65504.0F};
@@ -220,7 +227,7 @@ struct Uploads {
 Result<Uploads> upload(runtime::Recorder& recorder, const ops::SealPlan& plan, const PageFormat& format) {
   auto pages = recorder.upload(std::as_bytes(std::span(plan.pages)));
   if (!pages) return pages.error();
-  const auto words = codec::kernel_table(format);
+  const codec::Table words = codec::table_of(format);
   auto table = recorder.upload(std::as_bytes(std::span(words)));
   if (!table) return table.error();
   return Uploads{*pages, *table};
@@ -236,9 +243,13 @@ void seal(Encoder& encoder, const Seal& call) {
     auto uploads = upload(recorder, *plan, call.to.format);
     if (!uploads) return uploads.error();
     for (const ops::SealLaunch& launch : ops::choose_seal(call.from, call.to, *plan)) {
-      recorder.dispatch({ops::kSeal, {ops::dtype_constant(call.from)}, launch.dispatch}, launch.params,
-                        {runtime::bind(call.from.buffer, plan->dense), runtime::bind(call.to.buffer, plan->sealed),
-                         uploads->plan, uploads->table, runtime::bind(call.non_finite.buffer, plan->counter)});
+      recorder.dispatch({ops::kSeal, {{ops::kSealConstantDense, ops::dtype_constant(call.from)}}, launch.dispatch},
+                        launch.params,
+                        {{ops::kSealBindingDense, runtime::bind(call.from.buffer, plan->dense)},
+                         {ops::kSealBindingSealed, runtime::bind(call.to.buffer, plan->sealed)},
+                         {ops::kSealBindingPlan, uploads->plan},
+                         {ops::kSealBindingTable, uploads->table},
+                         {ops::kSealBindingCounter, runtime::bind(call.non_finite.buffer, plan->counter)}});
     }
     return {};
   });
@@ -253,9 +264,15 @@ void unseal(Encoder& encoder, const Unseal& call) {
     if (!uploads) return uploads.error();
     for (const ops::SealLaunch& launch : ops::choose_seal(call.to, call.from, *plan)) {
       const std::uint32_t words = runtime::in_whole_words(call.to.dtype, launch.params.dense) ? 1 : 0;
-      recorder.dispatch({ops::kUnseal, {ops::dtype_constant(call.to), words}, launch.dispatch}, launch.params,
-                        {runtime::bind(call.from.buffer, plan->sealed), runtime::bind(call.to.buffer, plan->dense),
-                         uploads->plan, uploads->table});
+      recorder.dispatch(
+          {ops::kUnseal,
+           {{ops::kUnsealConstantDense, ops::dtype_constant(call.to)}, {ops::kUnsealConstantDenseWords, words}},
+           launch.dispatch},
+          launch.params,
+          {{ops::kUnsealBindingSealed, runtime::bind(call.from.buffer, plan->sealed)},
+           {ops::kUnsealBindingDense, runtime::bind(call.to.buffer, plan->dense)},
+           {ops::kUnsealBindingPlan, uploads->plan},
+           {ops::kUnsealBindingTable, uploads->table}});
     }
     return {};
   });

@@ -7,6 +7,26 @@
 
 ROTA_PARAMS_BEGIN
 
+// Specialization constants of `seal`.
+constexpr uint kSealConstantDense = 0u;
+
+// Bindings of `seal`.
+constexpr uint kSealBindingDense = 0u;
+constexpr uint kSealBindingSealed = 1u;
+constexpr uint kSealBindingPlan = 2u;
+constexpr uint kSealBindingTable = 3u;
+constexpr uint kSealBindingCounter = 4u;
+
+// Specialization constants of `unseal`.
+constexpr uint kUnsealConstantDense = 0u;
+constexpr uint kUnsealConstantDenseWords = 1u;
+
+// Bindings of `unseal`.
+constexpr uint kUnsealBindingSealed = 0u;
+constexpr uint kUnsealBindingDense = 1u;
+constexpr uint kUnsealBindingPlan = 2u;
+constexpr uint kUnsealBindingTable = 3u;
+
 constexpr uint kSealGroupSize = 64u;
 
 // One entry of the plan per page.

@@ -27,7 +27,7 @@ struct Case {
 struct Pages {
   explicit Pages(const Case& what, std::uint32_t threads)
       : device(Device::open({.device = "cpu", .threads = threads}).value()),
-        format{.codec = {.bits = what.bits, .scale = what.scale, .key_mean = what.key_mean},
+        format{.codec = Turbo{.bits = what.bits, .scale = what.scale, .key_mean = what.key_mean},
                .side = what.side,
                .head_dim = what.head_dim},
         count(kTokens / format.tokens),

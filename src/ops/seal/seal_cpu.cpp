@@ -71,11 +71,11 @@ class PageSealer {
 
   PageSealer(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<SealParams>()),
-        dtype_(static_cast<DType>(call.constants[0])),
-        dense_(call.bound[0]),
-        sealed_(reinterpret_cast<std::uint32_t*>(call.bound[1])),
-        places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[2])},
-        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3]), negated_, mean_},
+        dtype_(static_cast<DType>(call.constants[kSealConstantDense])),
+        dense_(call.bound[kSealBindingDense]),
+        sealed_(reinterpret_cast<std::uint32_t*>(call.bound[kSealBindingSealed])),
+        places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kSealBindingPlan])},
+        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kSealBindingTable]), negated_, mean_},
         to_half_(codec::row_converter(dtype_, DType::f16, isa)),
         count_non_finite_(codec::non_finite_counter(DType::f16, isa)),
         rows_(kSealRowsByIsa[static_cast<std::size_t>(isa)]),
@@ -190,7 +190,7 @@ void seal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
     sealer.seal(row, std::min(row + 1, call.last_item - 1));
   }
   const std::size_t counter = call.params_as<SealParams>().counter;
-  runtime::add_to_counter(call.bound[4] + sizeof(uint) * counter, sealer.non_finite());
+  runtime::add_to_counter(call.bound[kSealBindingCounter] + sizeof(uint) * counter, sealer.non_finite());
 }
 
 void seal_cpu(const runtime::CpuCall& call) noexcept { seal_cpu(call, core::best_isa()); }

@@ -115,16 +115,16 @@ class SealOnDevice : public test::OnDevice {
                                        const std::vector<std::byte>& wanted) {
     const auto at = static_cast<std::size_t>(std::ranges::mismatch(found, wanted).in1 - found.begin());
     return fmt::format("{} bits, {}, head size {}, pages of {}, scale rule {}, mean {}: byte {} of a page of {}",
-                       std::uint32_t{format.codec.bits}, format.side == KvSide::keys ? "keys" : "values",
-                       std::uint32_t{format.head_dim}, format.tokens, static_cast<int>(format.codec.scale),
-                       format.codec.key_mean, at % page_bytes(format), page_bytes(format));
+                       format.bits(), format.side == KvSide::keys ? "keys" : "values", std::uint32_t{format.head_dim},
+                       format.tokens, static_cast<int>(std::get<Turbo>(format.codec).scale),
+                       std::get<Turbo>(format.codec).key_mean, at % page_bytes(format), page_bytes(format));
   }
 
   PageFormat draw_format(std::uint32_t dim, std::uint32_t bits) {
-    return {.codec = {.bits = bits,
-                      .scale = static_cast<ScaleRule>(random() % 5 < 3 ? 2 : random() % 2),
-                      .key_mean = random() % 4 != 0,
-                      .seed = static_cast<std::uint32_t>(random())},
+    return {.codec = Turbo{.bits = bits,
+                           .scale = static_cast<ScaleRule>(random() % 5 < 3 ? 2 : random() % 2),
+                           .key_mean = random() % 4 != 0,
+                           .seed = static_cast<std::uint32_t>(random())},
             .side = random() % 2 == 0 ? KvSide::keys : KvSide::values,
             .head_dim = dim,
             .tokens = random() % 2 == 0 ? 64U : 128U};

@@ -113,14 +113,13 @@ class SealMigration : public OnDevice {
       error += std::pow(static_cast<double>(found[i]) - value, 2);
       energy += value * value;
       head[i % head.size()] = value;
-      if ((i + 1) % head.size() == 0) old_error += old_squared_error(head, format.codec.bits);
+      if ((i + 1) % head.size() == 0) old_error += old_squared_error(head, format.bits());
     }
     EXPECT_LT(error, old_error) << fmt::format(
-        "{} bits, head size {}, {}, mean {}, kind {}: {} and {} of the squares, ratio {}",
-        std::uint32_t{format.codec.bits}, std::uint32_t{format.head_dim},
-        format.side == KvSide::keys ? "keys" : "values", format.has_mean(), static_cast<int>(kind), error / energy,
-        old_error / energy, error / old_error);
-    if (kind != PageKind::gaussian || format.codec.bits != 4) return;
+        "{} bits, head size {}, {}, mean {}, kind {}: {} and {} of the squares, ratio {}", format.bits(),
+        std::uint32_t{format.head_dim}, format.side == KvSide::keys ? "keys" : "values", format.has_mean(),
+        static_cast<int>(kind), error / energy, old_error / energy, error / old_error);
+    if (kind != PageKind::gaussian || format.bits() != 4) return;
     EXPECT_NEAR(old_error / energy, 0.0095, 0.0003) << "not what the old table's theory says";
   }
 
@@ -133,7 +132,7 @@ TEST_F(SealMigration, ErrsLessInNoMoreBytes) {
       const PageFormat values{.codec = turbo(bits), .side = KvSide::values, .head_dim = dim, .tokens = kTokens};
       const PageFormat keys{.codec = turbo(bits), .side = KvSide::keys, .head_dim = dim, .tokens = kTokens};
       PageFormat keys_without_mean = keys;
-      keys_without_mean.codec.key_mean = false;
+      std::get<Turbo>(keys_without_mean.codec).key_mean = false;
       EXPECT_LT(page_bytes(values), old_page_bytes(bits, dim));
       EXPECT_LT(page_bytes(keys_without_mean), old_page_bytes(bits, dim));
       EXPECT_LE(page_bytes(keys) + page_bytes(values), 2 * old_page_bytes(bits, dim));  // the mean is paid for

@@ -131,7 +131,7 @@ class Sealer {
         dim_(format.head_dim),
         m_(format.head_dim >> std::countr_zero(std::uint32_t{format.head_dim})),
         k_(static_cast<std::uint32_t>(std::countr_zero(std::uint32_t{format.head_dim}))),
-        levels_(codec::levels_of(format.codec.bits)) {}
+        levels_(codec::levels_of(format.bits())) {}
 
   // One head's page from f16 values, [token][dim].
   std::vector<std::byte> seal(std::span<const std::uint16_t> values, std::uint64_t sinks = 0) {
@@ -226,8 +226,9 @@ class Sealer {
       const std::int64_t limit = is(Mutation::mantissas_reach_65536) ? 65536 : 65535;
       const std::int64_t mantissa = std::min((twice + (is(Mutation::mantissas_truncate) ? 0 : 1)) / 2, limit);
       const bool values_side = (format_.side == KvSide::values) != is(Mutation::signs_of_the_other_side);
-      const bool negated = codec::is_negated(format_.codec.seed, values_side ? KvSide::values : KvSide::keys,
-                                             static_cast<std::uint32_t>(i));
+      const bool negated =
+          codec::is_negated(std::get<Turbo>(format_.codec).seed, values_side ? KvSide::values : KvSide::keys,
+                            static_cast<std::uint32_t>(i));
       y[i] = (d[i] < 0) != negated ? -mantissa : mantissa;
     }
     rotate(y);
@@ -238,7 +239,7 @@ class Sealer {
   // By magnitude: how many levels lie closer to zero.
   std::uint32_t index_of(std::uint64_t magnitude, Inverse inverse) const {
     const std::uint64_t twice = (magnitude * inverse.factor) >> inverse.shift;
-    if (format_.codec.bits == 8) {
+    if (format_.bits() == 8) {
       return static_cast<std::uint32_t>(
           std::min<std::uint64_t>((twice + (is(Mutation::uniform_truncates) ? 0 : 1)) / 2, 127));
     }
@@ -253,7 +254,7 @@ class Sealer {
   }
 
   std::uint64_t level_of(std::uint32_t index) const {
-    return format_.codec.bits == 8 ? index : static_cast<std::uint64_t>(levels_[levels_.size() / 2 + index]);
+    return format_.bits() == 8 ? index : static_cast<std::uint64_t>(levels_[levels_.size() / 2 + index]);
   }
 
   Fit fit_of(const std::vector<std::uint64_t>& z, Inverse inverse) const {
@@ -285,8 +286,8 @@ class Sealer {
     auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<long double>(window)));
     if (is(Mutation::root_is_rounded) && window > root * root + root && root < 65535) ++root;
 
-    const std::size_t table = static_cast<std::size_t>(
-        std::ranges::find(codec::tables::kBits, std::uint32_t{format_.codec.bits}) - codec::tables::kBits.begin());
+    const std::size_t table = static_cast<std::size_t>(std::ranges::find(codec::tables::kBits, format_.bits()) -
+                                                       codec::tables::kBits.begin());
     const std::size_t parity = is(Mutation::parity_of_k_ignored) ? 0 : k_ % 2;
     const std::size_t row = ((table * 8 + m_ / 2) * 2 + parity) * 3;
     const auto candidate = [&](std::size_t c) {
@@ -296,11 +297,11 @@ class Sealer {
     };
 
     Inverse chosen = candidate(1);
-    if (format_.codec.scale == ScaleRule::search && format_.codec.bits == 8) {
+    if (std::get<Turbo>(format_.codec).scale == ScaleRule::search && format_.bits() == 8) {
       const std::uint64_t top = std::ranges::max(z) + (is(Mutation::largest_is_off_by_one) ? 1 : 0);
       const int bits = bits_of(top);
       chosen = limited((std::uint64_t{254} << 22) / (top << (16 - bits)), bits + 6);
-    } else if (format_.codec.scale == ScaleRule::search) {
+    } else if (std::get<Turbo>(format_.codec).scale == ScaleRule::search) {
       chosen = candidate(0);
       Fit best = fit_of(z, chosen);
       for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {
@@ -313,7 +314,7 @@ class Sealer {
     }
     const int exponent = down + shift - 24 + 4;
     std::uint32_t scale = 0;
-    if (format_.codec.scale == ScaleRule::rms) {
+    if (std::get<Turbo>(format_.codec).scale == ScaleRule::rms) {
       scale = scale_of(root, codec::tables::kInverseMantissas[row + 1], exponent + 2 + chosen.shift);
     } else {
       const Fit fit = fit_of(z, chosen);
@@ -321,9 +322,9 @@ class Sealer {
     }
     for (std::size_t i = 0; i < dim_; ++i) {
       const std::uint32_t index = index_of(z[i], chosen);
-      const std::uint32_t half = 1U << (format_.codec.bits - 1);
+      const std::uint32_t half = 1U << (format_.bits() - 1);
       const bool positive = z[i] == 0 ? is(Mutation::zero_is_positive) : y[i] > 0;
-      if (format_.codec.bits == 8) {
+      if (format_.bits() == 8) {
         codes[i] = positive ? half + index : half - index;
       } else {
         codes[i] = positive ? half + index : half - 1 - index;
@@ -371,7 +372,7 @@ class Sealer {
 
   void put_code(std::vector<std::byte>& page, std::size_t tiles, std::size_t token, std::size_t dim,
                 std::uint32_t code) const {
-    const std::uint32_t bits = format_.codec.bits;
+    const std::uint32_t bits = format_.bits();
     const std::uint32_t low_bits = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits;
     std::size_t plane = tiles + token / 64 * (8 * dim_ * bits);
     const bool swapped = is(Mutation::low_plane_last);
@@ -424,7 +425,8 @@ class Unsealer {
       for (std::size_t i = 0; i < dim_; ++i) h[i] = levels()[code_at(page, mean_bytes + 2 * format_.tokens, token, i)];
       const float factor = finite(scale & 0x7fff) * rotate(h);
       for (std::size_t i = 0; i < dim_; ++i) {
-        const bool negated = codec::is_negated(format_.codec.seed, format_.side, static_cast<std::uint32_t>(i));
+        const bool negated =
+            codec::is_negated(std::get<Turbo>(format_.codec).seed, format_.side, static_cast<std::uint32_t>(i));
         const float product = static_cast<float>(negated ? -h[i] : h[i]) * factor;
         const bool with_mean = format_.has_mean() && (scale & 0x8000) == 0;
         const float value = product + (with_mean ? finite(half_at(page, 2 * i)) : 0.0F);
@@ -435,7 +437,7 @@ class Unsealer {
   }
 
   std::uint32_t code_at(std::span<const std::byte> page, std::size_t tiles, std::size_t token, std::size_t dim) const {
-    const std::uint32_t bits = format_.codec.bits;
+    const std::uint32_t bits = format_.bits();
     const std::uint32_t low_bits = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits;
     std::size_t plane = tiles + token / 64 * (8 * dim_ * bits);
     std::uint32_t code = 0;
@@ -465,7 +467,7 @@ class Unsealer {
  private:
   static float finite(std::uint16_t half) { return (half & 0x7c00) == 0x7c00 ? 0.0F : f32_from_f16(half); }
 
-  std::span<const std::int8_t> levels() const { return codec::levels_of(format_.codec.bits); }
+  std::span<const std::int8_t> levels() const { return codec::levels_of(format_.bits()); }
 
   // Returns the unit that the rotated levels are in.
   float rotate(std::vector<std::int64_t>& h) const {

@@ -98,7 +98,7 @@ TEST_F(SealCheck, RefusesViewsThatDoNotFitTogether) {
 }
 
 TEST_F(SealCheck, RefusesFormatsThatDoNotExist) {
-  expect_refused([](Call& c) { c.pages.format.codec.bits = 7; }, "to: page format: codec.bits is 7");
+  expect_refused([](Call& c) { std::get<Turbo>(c.pages.format.codec).bits = 7; }, "to: page format: codec.bits is 7");
   expect_refused([](Call& c) { c.pages.format.head_dim = 24; }, "to: page format: head_dim is 24");
   expect_refused_back([](Call& c) { c.pages.format.tokens = 65; }, "from: page format: tokens is 65");
 }
@@ -289,9 +289,9 @@ TEST(SealDefinition, IsToldApartFromEveryMutationByTheTestsData) {
   for (int round = 0; round < 60 && told.size() + 1 < static_cast<std::size_t>(last); ++round) {
     for (const std::uint32_t bits : kWidths) {
       const std::uint32_t dim = kHeadSizes[random() % 16];
-      const PageFormat format{.codec = {.bits = bits,
-                                        .scale = static_cast<ScaleRule>(random() % 5 < 3 ? 2 : random() % 2),
-                                        .key_mean = random() % 4 != 0},
+      const PageFormat format{.codec = Turbo{.bits = bits,
+                                             .scale = static_cast<ScaleRule>(random() % 5 < 3 ? 2 : random() % 2),
+                                             .key_mean = random() % 4 != 0},
                               .side = random() % 2 == 0 ? KvSide::keys : KvSide::values,
                               .head_dim = dim,
                               .tokens = 64};
@@ -323,7 +323,7 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
   std::mt19937_64 random(77);
   for (const std::uint32_t dim : kHeadSizes) {
     for (const std::uint32_t bits : kWidths) {
-      const PageFormat format{.codec = {.bits = bits, .scale = static_cast<ScaleRule>(random() % 3)},
+      const PageFormat format{.codec = Turbo{.bits = bits, .scale = static_cast<ScaleRule>(random() % 3)},
                               .side = random() % 2 == 0 ? KvSide::keys : KvSide::values,
                               .head_dim = dim,
                               .tokens = 64};
@@ -333,14 +333,14 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
       const auto wanted = sealer.seal(std::span(values).first(std::size_t{tokens} * dim), 2);
       const auto wanted_back = reference::Unsealer(format).unseal(wanted);
 
-      auto table = codec::kernel_table(format);
+      auto table = codec::table_of(format);
       std::array<std::uint32_t, kPageWords> plan{0, 0, tokens, 2};
       const SealParams params{.dense = {.offset = 0, .page = 0, .slot = dim, .head = 0, .dim = 1},
                               .layout_ = codec::layout_of(format),
                               .rotation = *codec::rotation_of(dim),
                               .heads = 1,
                               .pages = 1,
-                              .scale_rule = static_cast<uint>(format.codec.scale),
+                              .scale_rule = static_cast<uint>(std::get<Turbo>(format.codec).scale),
                               .unit = launch_unit(format),
                               .limit = 65504};
       for (const core::Isa isa : core::kIsas) {
@@ -379,9 +379,9 @@ TEST(SealDefinition, IsWhatEveryInstructionSetDoes) {
 }
 
 // Pages of one head, sealed and restored on the CPU.
-class Codec {
+class Sealing {
  public:
-  explicit Codec(const PageFormat& format) : format_(format) {}
+  explicit Sealing(const PageFormat& format) : format_(format) {}
 
   // f16 values, [token][dim], a whole number of pages.
   std::vector<std::byte> seal(const std::vector<std::uint16_t>& values) {
@@ -492,7 +492,7 @@ TEST(SealDistortion, OfGaussiansIsTheTheorysForEveryWidthAndHeadSize) {
     for (std::size_t width = 0; width < kWidths.size(); ++width) {
       const auto& values = kWidths[width] == 8 ? many : few;
       const auto distortion = [&](ScaleRule rule) {
-        return Codec({.codec = {.bits = kWidths[width], .scale = rule}, .side = KvSide::values, .head_dim = dim})
+        return Sealing({.codec = Turbo{.bits = kWidths[width], .scale = rule}, .side = KvSide::values, .head_dim = dim})
             .distortion(values);
       };
       const double plain = distortion(ScaleRule::rms);
@@ -521,7 +521,7 @@ TEST(SealDistortion, OfOtherDistributionsIsNoWorse) {
     for (const std::uint32_t bits : kWidths) {
       for (const auto kind : {test::PageKind::laplace, test::PageKind::student, test::PageKind::spike,
                               test::PageKind::constant, test::PageKind::one_value, test::PageKind::denormal}) {
-        Codec codec({.codec = turbo(bits), .side = KvSide::values, .head_dim = dim});
+        Sealing codec({.codec = turbo(bits), .side = KvSide::values, .head_dim = dim});
         // These rotate to a few values, not to all: one draw may fall badly.
         const bool few =
             kind == test::PageKind::spike || kind == test::PageKind::constant || kind == test::PageKind::one_value;
@@ -539,7 +539,7 @@ TEST(SealDistortion, OfKeysFallsWithTheMeanRemoved) {
   for (const std::uint32_t dim : {64U, 96U, 128U}) {
     const auto values = many_pages(test::PageKind::far_mean, dim, 40000);
     const auto distortion = [&](bool key_mean) {
-      return Codec({.codec = {.bits = 4, .key_mean = key_mean}, .side = KvSide::keys, .head_dim = dim})
+      return Sealing({.codec = Turbo{.bits = 4, .key_mean = key_mean}, .side = KvSide::keys, .head_dim = dim})
           .distortion(values);
     };
     EXPECT_LT(distortion(true), 0.01 * distortion(false)) << dim;
@@ -550,7 +550,7 @@ TEST(SealDistortion, OfSmallKeysAmongLargeOnesIsTheirOwn) {
   // Tokens without the others' mean are sealed with it left in them.
   constexpr std::uint32_t kDim = 128;
   const auto values = many_pages(test::PageKind::sink_like, kDim, 40000);
-  Codec codec({.codec = turbo(4), .side = KvSide::keys, .head_dim = kDim});
+  Sealing codec({.codec = turbo(4), .side = KvSide::keys, .head_dim = kDim});
   const auto restored = codec.unseal<float>(codec.seal(values));
   for (std::size_t token = 0; token < values.size() / kDim; ++token) {
     if (token % 128 % 9 != 1) continue;
@@ -572,7 +572,7 @@ double changed_by_sealing_twice(std::uint32_t bits, ScaleRule rule, test::PageKi
   for (const std::uint32_t dim : kHeadSizes) {
     if (dim < 32) continue;
     for (const KvSide side : {KvSide::keys, KvSide::values}) {
-      Codec codec({.codec = {.bits = bits, .scale = rule, .key_mean = false}, .side = side, .head_dim = dim});
+      Sealing codec({.codec = Turbo{.bits = bits, .scale = rule, .key_mean = false}, .side = side, .head_dim = dim});
       const auto once = codec.seal(many_pages(kind, dim, 100000));
       const auto twice = codec.seal(codec.unseal<std::uint16_t>(once));
       for (std::size_t i = 0; i < once.size(); ++i) changed += once[i] != twice[i] ? 1U : 0U;

@@ -5,17 +5,17 @@
 #include "codec/turbo/levels.glsl"
 #include "ops/seal/seal.params.h"
 
-layout(constant_id = 0) const uint kDense = kF16;
+layout(constant_id = kUnsealConstantDense) const uint kDense = kF16;
 // Whole words: elements side by side, and every row starts on a word.
-layout(constant_id = 1) const bool kDenseWords = true;
+layout(constant_id = kUnsealConstantDenseWords) const bool kDenseWords = true;
 
 layout(local_size_x = kSealGroupSize) in;
 
 layout(push_constant) uniform Push { SealParams p; };
-layout(set = 0, binding = 0) readonly buffer Sealed { uint sealed_words[]; };
-layout(set = 0, binding = 1) buffer Dense { uint dense_words[]; };
-layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
-layout(set = 0, binding = 3) readonly buffer Table { uint table[]; };
+layout(set = 0, binding = kUnsealBindingSealed) readonly buffer Sealed { uint sealed_words[]; };
+layout(set = 0, binding = kUnsealBindingDense) buffer Dense { uint dense_words[]; };
+layout(set = 0, binding = kUnsealBindingPlan) readonly buffer Plan { uint plan[]; };
+layout(set = 0, binding = kUnsealBindingTable) readonly buffer Table { uint table[]; };
 
 const uint kGroupSize = kSealGroupSize;
 #include "codec/turbo/rotation.glsl"

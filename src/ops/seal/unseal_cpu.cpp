@@ -2,9 +2,9 @@
 #include <array>
 #include <cstring>
 
+#include "codec/codecs.h"
 #include "codec/dense/rows.h"
 #include "codec/turbo/pack.h"
-#include "codec/turbo/turbo.h"
 #include "ops/seal/page_places.h"
 #include "ops/seal/seal.h"
 
@@ -46,14 +46,15 @@ class PageUnsealer {
 
   PageUnsealer(const runtime::CpuCall& call, core::Isa isa) noexcept
       : p_(call.params_as<SealParams>()),
-        dtype_(static_cast<DType>(call.constants[0])),
-        sealed_(reinterpret_cast<const std::uint32_t*>(call.bound[0])),
-        dense_(call.bound[1]),
-        places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[2])},
-        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[3])},
+        dtype_(static_cast<DType>(call.constants[kUnsealConstantDense])),
+        sealed_(reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingSealed])),
+        dense_(call.bound[kUnsealBindingDense]),
+        places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingPlan])},
+        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingTable])},
         from_f32_(codec::row_converter(DType::f32, dtype_, isa)),
         unseal_token_(kUnsealTokenByIsa[static_cast<std::size_t>(isa)]) {
-    std::ranges::copy(codec::levels_of(p_.layout_.bits), levels_);
+    const std::uint32_t bits = p_.layout_.bits;
+    for (std::uint32_t code = 0; code < 1U << bits; ++code) levels_[code] = codec::level_in(call_.table, bits, code);
     fill_negated(call_.table, p_.layout_.dim, scratch_.negated);
   }
 

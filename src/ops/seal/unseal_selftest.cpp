@@ -21,7 +21,7 @@ double largest_error(std::uint32_t bits) {
 
 void unseal_selftest(runtime::SelfTestRun& run) {
   for (const PageFormat& format : self_test_formats()) {
-    run.check(self_test_name(format), largest_error(format.codec.bits), [&]() -> Result<double> {
+    run.check(self_test_name(format), largest_error(format.bits()), [&]() -> Result<double> {
       auto pages = self_test_sealed(run.reference(), format);
       if (!pages) return pages.error();
       auto found = self_test_restored(run.subject(), format, *pages);

@@ -5,20 +5,20 @@
 #include "ops/store/store.params.h"
 #include "runtime/counter.glsl"
 
-layout(constant_id = 0) const uint kFrom = kF32;
-layout(constant_id = 1) const uint kTo = kF32;
+layout(constant_id = kStoreConstantFrom) const uint kFrom = kF32;
+layout(constant_id = kStoreConstantTo) const uint kTo = kF32;
 // Whole words: elements side by side, and every row starts on a word.
-layout(constant_id = 2) const bool kFromWords = true;
-layout(constant_id = 3) const bool kToWords = true;
-layout(constant_id = 4) const bool kCounts = false;
+layout(constant_id = kStoreConstantFromWords) const bool kFromWords = true;
+layout(constant_id = kStoreConstantToWords) const bool kToWords = true;
+layout(constant_id = kStoreConstantCounts) const bool kCounts = false;
 
 layout(local_size_x = kStoreGroupSize) in;
 
 layout(push_constant) uniform Push { StoreParams p; };
-layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
-layout(set = 0, binding = 1) buffer To { uint to_words[]; };
-layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
-layout(set = 0, binding = 3) buffer Counted { uint counted[]; };
+layout(set = 0, binding = kStoreBindingFrom) readonly buffer From { uint from_words[]; };
+layout(set = 0, binding = kStoreBindingTo) buffer To { uint to_words[]; };
+layout(set = 0, binding = kStoreBindingPlan) readonly buffer Plan { uint plan[]; };
+layout(set = 0, binding = kStoreBindingCounter) buffer Counted { uint counted[]; };
 
 void store_pair(uint row, uint d, uint first, uint second, bool both) {
   const uint index = row + d * low(p.to.dim);

@@ -16,7 +16,10 @@ namespace {
 
 constexpr std::string_view kOp = "store";
 
-constexpr std::array kBindings{Access::read, Access::write, Access::read, Access::write};
+constexpr auto kBindings = runtime::accesses({{kStoreBindingFrom, Access::read},
+                                              {kStoreBindingTo, Access::write},
+                                              {kStoreBindingPlan, Access::read},
+                                              {kStoreBindingCounter, Access::write}});
 constexpr runtime::Kernel kStore{.name = kOp, .code = kernels::store::kCode, .bindings = kBindings, .cpu = store_cpu};
 
 core::Argument from_name(std::size_t index, std::string_view field = {}) { return {"pairs", index, "from", field}; }
@@ -223,8 +226,11 @@ StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, st
   const bool to_words = runtime::in_whole_words(to.dtype, params.to);
   const std::uint64_t rows = tokens * params.heads;
   const std::uint64_t groups = (detail::saturating_multiply(rows, (params.dim + 1ULL) / 2) - 1) / kStoreGroupSize + 1;
-  return {.constants = {static_cast<uint>(from.dtype), static_cast<uint>(to.dtype), from_words ? 1U : 0U,
-                        to_words ? 1U : 0U, counter ? 1U : 0U},
+  return {.constants = {{kStoreConstantFrom, static_cast<uint>(from.dtype)},
+                        {kStoreConstantTo, static_cast<uint>(to.dtype)},
+                        {kStoreConstantFromWords, from_words ? 1U : 0U},
+                        {kStoreConstantToWords, to_words ? 1U : 0U},
+                        {kStoreConstantCounts, counter ? 1U : 0U}},
           .dispatch = {.groups = static_cast<uint>(std::min<std::uint64_t>(groups, runtime::kMaxGroups)),
                        .items = rows,
                        .item_bytes = to.shape.dim * (info(from.dtype).bytes + info(to.dtype).bytes)},
@@ -235,9 +241,12 @@ void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const St
                     const StoreTokens& tokens) {
   const StoreLaunch launch = choose_store(pair, bound, tokens.tokens, tokens.counted);
   // Where nothing is counted the target stands in: it is written anyway, so that no hazard is added.
-  recorder.dispatch({kStore, launch.constants, launch.dispatch}, launch.params,
-                    {runtime::bind(pair.from.buffer, bound.from), runtime::bind(pair.to.buffer, bound.to), tokens.plan,
-                     tokens.counter ? *tokens.counter : runtime::bind_untouched(pair.to.buffer, bound.to)});
+  recorder.dispatch(
+      {kStore, launch.constants, launch.dispatch}, launch.params,
+      {{kStoreBindingFrom, runtime::bind(pair.from.buffer, bound.from)},
+       {kStoreBindingTo, runtime::bind(pair.to.buffer, bound.to)},
+       {kStoreBindingPlan, tokens.plan},
+       {kStoreBindingCounter, tokens.counter ? *tokens.counter : runtime::bind_untouched(pair.to.buffer, bound.to)}});
 }
 
 }  // namespace rota::ops

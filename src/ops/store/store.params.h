@@ -5,6 +5,19 @@
 
 ROTA_PARAMS_BEGIN
 
+// Specialization constants of `store`.
+constexpr uint kStoreConstantFrom = 0u;
+constexpr uint kStoreConstantTo = 1u;
+constexpr uint kStoreConstantFromWords = 2u;
+constexpr uint kStoreConstantToWords = 3u;
+constexpr uint kStoreConstantCounts = 4u;
+
+// Bindings of `store`.
+constexpr uint kStoreBindingFrom = 0u;
+constexpr uint kStoreBindingTo = 1u;
+constexpr uint kStoreBindingPlan = 2u;
+constexpr uint kStoreBindingCounter = 3u;
+
 // One entry of the plan per token that stays: token in the source, page, slot in the page.
 constexpr uint kPlanWords = 3;
 

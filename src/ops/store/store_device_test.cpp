@@ -274,7 +274,7 @@ TEST_F(StoreOnDevice, StoresIntoKeysAndValuesThatAlternateInOneBuffer) {
     pair.to.page_stride *= 2;
     pairs.push_back(pair);
   }
-  const std::vector<std::uint32_t> page_table{2, 0};
+  const std::vector<std::uint32_t> table{2, 0};
   ASSERT_OK(run_store(device, pairs, {{.tokens = 5, .position = 1, .capacity = 8, .page_table = table}}));
 
   std::vector<std::byte> wanted(pool.read().size(), Guarded::kPoison);

@@ -367,21 +367,31 @@ StoreLaunch launch_for(const StorePair& pair, std::uint64_t from_first, std::uin
   return choose_store(pair, {{{}, {}, from_first}, {{}, {}, to_first}}, tokens, {});
 }
 
-constexpr std::uint32_t kWordsOfSource = 2;
-constexpr std::uint32_t kWordsOfTarget = 3;
+struct Wanted {
+  std::uint32_t from, to, from_words, to_words, counts;
+};
+
+runtime::Constants constants_of(const Wanted& wanted) {
+  return {{kStoreConstantFrom, wanted.from},
+          {kStoreConstantTo, wanted.to},
+          {kStoreConstantFromWords, wanted.from_words},
+          {kStoreConstantToWords, wanted.to_words},
+          {kStoreConstantCounts, wanted.counts}};
+}
 
 TEST(StoreLaunch, MovesWholeWordsWhereRowsStartOnThem) {
   StorePair pair{View::token_major({}, DType::f16, {.tokens = 4, .heads = 2, .dim = 6}),
                  SlotView::head_major({}, DType::bf16, {.page_slots = 8, .heads = 2, .dim = 6})};
-  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants, (runtime::Constants{1, 2, 1, 1, 0}));
-  EXPECT_EQ(launch_for(pair, 1, 0, 4).constants, (runtime::Constants{1, 2, 0, 1, 0}));
-  EXPECT_EQ(launch_for(pair, 0, 1, 4).constants, (runtime::Constants{1, 2, 1, 0, 0}));
+  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants, constants_of({1, 2, 1, 1, 0}));
+  EXPECT_EQ(launch_for(pair, 1, 0, 4).constants, constants_of({1, 2, 0, 1, 0}));
+  EXPECT_EQ(launch_for(pair, 0, 1, 4).constants, constants_of({1, 2, 1, 0, 0}));
   pair.to.slot_stride = 7;
-  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants.values[kWordsOfTarget], 0U);
+  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants.values[kStoreConstantToWords], 0U);
   pair.from.dim_stride = 2;
-  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants.values[kWordsOfSource], 0U);
+  EXPECT_EQ(launch_for(pair, 0, 0, 4).constants.values[kStoreConstantFromWords], 0U);
   pair.from.dtype = DType::f32;
-  EXPECT_EQ(launch_for(pair, 1, 0, 4).constants.values[kWordsOfSource], 1U) << "an f32 is a word wherever it lies";
+  EXPECT_EQ(launch_for(pair, 1, 0, 4).constants.values[kStoreConstantFromWords], 1U)
+      << "an f32 is a word wherever it lies";
 }
 
 TEST(StoreLaunch, CountsOnlyWhereACounterIsGiven) {
@@ -389,7 +399,7 @@ TEST(StoreLaunch, CountsOnlyWhereACounterIsGiven) {
                        SlotView::head_major({}, DType::bf16, {.page_slots = 8, .heads = 2, .dim = 6})};
   const StorePlan::Pair bound{{{}, {}, 0}, {{}, {}, 0}};
   const StoreLaunch launch = choose_store(pair, bound, 4, runtime::Bindable{{}, {}, 24});
-  EXPECT_EQ(launch.constants, (runtime::Constants{1, 2, 1, 1, 1}));
+  EXPECT_EQ(launch.constants, constants_of({1, 2, 1, 1, 1}));
   EXPECT_EQ(launch.params.counter, 6U) << "in words";
 }
 

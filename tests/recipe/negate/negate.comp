@@ -5,7 +5,7 @@
 
 layout(local_size_x = kNegateGroupSize) in;
 layout(push_constant) uniform Push { NegateParams p; };
-layout(set = 0, binding = 0) buffer X { uint x[]; };
+layout(set = 0, binding = kNegateBindingX) buffer X { uint x[]; };
 
 void main() {
   const uint i = gl_GlobalInvocationID.x;

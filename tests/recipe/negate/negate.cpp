@@ -13,12 +13,12 @@ namespace {
 void negate_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<NegateParams>();
   for (std::uint64_t i = call.first_item; i < call.last_item; ++i) {
-    std::byte& top = call.bound[0][(p.offset + i) * 4 + 3];
+    std::byte& top = call.bound[kNegateBindingX][(p.offset + i) * 4 + 3];
     top ^= std::byte{0x80};
   }
 }
 
-constexpr std::array kBindings{Access::write};
+constexpr auto kBindings = runtime::accesses({{kNegateBindingX, Access::write}});
 constexpr runtime::Kernel kNegate{
     .name = "negate", .code = kernels::negate::kCode, .bindings = kBindings, .cpu = negate_cpu};
 
@@ -35,7 +35,7 @@ void negate(Encoder& encoder, const Negate& call) {
     const ops::NegateParams params{.offset = x->first_element, .elements = elements};
     recorder.dispatch(
         {ops::kNegate, {}, {static_cast<std::uint32_t>(elements / ops::kNegateGroupSize + 1), elements, 8}}, params,
-        {runtime::bind(call.x.buffer, *x)});
+        {{ops::kNegateBindingX, runtime::bind(call.x.buffer, *x)}});
     return {};
   });
 }

@@ -6,6 +6,7 @@
 ROTA_PARAMS_BEGIN
 
 constexpr uint kNegateGroupSize = 64;
+constexpr uint kNegateBindingX = 0;
 
 struct NegateParams {
   Wide offset;
