@@ -1,4 +1,4 @@
-// Rotates a query and a key, near the sequence's beginning and a million positions later: their product stays the same.
+// Rotates a query and a key, near the sequence's beginning and a million positions later: their product is the same.
 
 #include <rota/rota.h>
 

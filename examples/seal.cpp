@@ -1,4 +1,4 @@
-// Seals a page of 128 keys at 4 bits, restores it, and says what was saved and what was lost.
+// Seals a page of 128 keys at 4 bits, restores it, and prints its size and its error.
 
 #include <rota/rota.h>
 

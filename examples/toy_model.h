@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-// Stands for a model: queries, keys and values of each position, and what attention makes of them, in f64.
+// Stands for a model: queries, keys and values of each position, and attention over them in f64.
 namespace toy {
 
 constexpr std::uint64_t kHeads = 4, kKvHeads = 2, kDim = 64, kAllHeads = kHeads + 2 * kKvHeads;
@@ -16,14 +16,14 @@ constexpr double kTheta = 1e4, kScale = 0.125;
 // Heads 0 to 3 are queries, 4 and 5 keys, 6 and 7 values.
 inline double number(std::int64_t position, std::uint64_t head, std::uint64_t d) {
   const std::uint64_t mixed = (static_cast<std::uint64_t>(position) * 523 + head * 97 + d * d * 31) % 1009;
-  return static_cast<double>(std::sin(static_cast<float>(mixed)));  // an f32 number
+  return static_cast<double>(std::sin(static_cast<float>(mixed)));  // representable in f32
 }
 
 struct Qkv {
   rota::MutView q, k, v;
 };
 
-// One buffer [token, head, dim], as a fused projection gives it.
+// One buffer [token, head, dim], as a fused projection writes it.
 inline Qkv compute(rota::Device& device, std::span<const std::int64_t> positions) {
   std::vector<float> numbers;
   for (const std::int64_t position : positions) {
@@ -49,7 +49,7 @@ inline std::vector<double> attention(std::int64_t position, std::int64_t window)
     std::vector<double> sum(kDim);
     double weights = 0;
     for (std::int64_t at = std::max<std::int64_t>(0, position - window + 1); at <= position; ++at) {
-      double logit = 0;  // query and key are turned by their positions: what counts is the difference
+      double logit = 0;  // query and key are rotated by their positions: only the difference matters
       for (std::uint64_t p = 0; p < kDim / 2; ++p) {
         const double q1 = number(position, head, p), q2 = number(position, head, p + kDim / 2);
         const double k1 = number(at, key_head, p), k2 = number(at, key_head, p + kDim / 2);
