@@ -3,13 +3,13 @@
 
     extract_cpp.py DOCUMENT PROGRAM.cpp
 
-Blocks are the body of main(). What readers need not see stands in comments, and notes stand before a block:
+Blocks are the body of main(). Code that readers need not see goes into comments, and notes go before a block:
 
     <!-- cpp: CODE -->                  one line of code, or several after "<!-- cpp" on a line of its own
-    <!-- cpp: namespace -->             the next block is outside of main()
+    <!-- cpp: namespace -->             the next block is outside main()
     <!-- cpp: not compiled, REASON -->  the next block is left out
 
-#include lines go to the top, wherever they stand."""
+#include lines go to the top, wherever they are."""
 
 import pathlib
 import sys
@@ -81,7 +81,7 @@ def read(document):
                 program.blocks += 1
             note = ""
         elif note:
-            raise markdown.Bad(f"{document}:{item.line}: \"cpp: {note}\" stands before something else than a block")
+            raise markdown.Bad(f"{document}:{item.line}: \"cpp: {note}\" precedes something other than a block")
     return program
 
 

@@ -62,7 +62,7 @@ def items(path):
 
 
 def noted_fences(path, language):
-    """Fences of a language, each with the notes `<!-- language: note -->` that stand directly before it."""
+    """Fences of a language, each with the notes `<!-- language: note -->` directly before it."""
     notes = []
     for item in items(path):
         if item.kind == "comment":
@@ -73,5 +73,5 @@ def noted_fences(path, language):
         if item.kind == "fence" and item.language == language:
             yield item, notes
         elif notes and language == "console":
-            raise Bad(f"{path}:{item.line}: a note about a console block stands before something else")
+            raise Bad(f"{path}:{item.line}: a note for a console block precedes something else")
         notes = []

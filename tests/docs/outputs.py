@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the commands of every ```console block in the documents and compares what they print with what stands there.
+"""Runs the commands of every ```console block in the documents and compares their output with the document's.
 
     outputs.py SOURCE_FOLDER FOLDER_OF_PROGRAMS...
 
-A line "$ command" is run by bash; the lines up to the next one are what it prints. Notes stand before a block:
+A line "$ command" is run by bash; the lines up to the next one are what it prints. Notes go before a block:
 
     <!-- console: mask REGEX -->       what it matches depends on the machine: not compared
     <!-- console: exit N -->           its commands end with N instead of 0
@@ -89,7 +89,7 @@ def run(command, folder, environment):
 
 
 def difference(where, command, notes, result):
-    """Why the command's result is not what stands in the document; empty if it is."""
+    """Why the command's result differs from the document's; empty if it does not."""
     exit_code, found = result
     wanted, found = masked(notes.masks, command.wanted), masked(notes.masks, found)
     complaint = []
