@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 3; ++i) run(device, cache, {{sequence, 500}});
   for (int i = 0; i < 100; ++i) run(device, cache, {{sequence, 1}});
   auto encoder = device.encoder();
-  const auto branch = cache.fork(encoder, text).value();  // shares every full page
+  const auto branch = cache.fork(encoder, sequence).value();  // shares every full page
   std::move(encoder).submit().value().wait().value();
   const auto last = run(device, cache, {{sequence, 100}, {branch, 100}});
   const double in_window = toy::relative_error(last[0], toy::attention(1699, 1024));
