@@ -16,7 +16,14 @@ ALLOWED = {
     "src/ops": ["OWN", "codec/", "runtime/", "core/", "rota/", "rota_kernels/"],
     "src/cache": ["cache/", "ops/", "codec/", "runtime/", "core/", "rota/"],
     "src/backend": ["OWN", "runtime/backend.h", "core/", "rota/"],
-    "tools": ["OWN", "rota/"],
+    "tools/rota/cli": ["OWN", "rota/"],
+    "tools/rota/gguf": ["OWN", "rota/"],
+    "tools/rota/model": ["OWN", "gguf/", "cli/", "rota/"],
+    "tools/rota/bench": ["OWN", "model/", "cli/", "rota/"],
+    "tools/rota/distort": ["OWN", "cli/", "rota/"],
+    "tools/rota/estimate": ["OWN", "model/", "cli/", "rota/"],
+    "tools/rota/report": ["OWN", "cli/", "rota/"],
+    "tools": [],
     "examples": ["OWN", "rota/"],
 }
 # Ops speak to the recorder; what stands behind it is not theirs.
@@ -33,7 +40,8 @@ def layer_of(path):
 def own_prefixes(path):
     """How a file may name its own folder: whole, or beside it."""
     folder = path.rsplit("/", 1)[0]
-    return (folder.removeprefix("src/") + "/", "" if folder.startswith(("tools", "examples")) else None)
+    whole = folder.removeprefix("src/").removeprefix("tools/rota/") + "/"
+    return (whole, "" if folder.startswith(("tools", "examples")) else None)
 
 
 def includes_allowed(path, layer, target):

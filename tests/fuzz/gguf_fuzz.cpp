@@ -5,7 +5,7 @@
 #include <span>
 
 #include "harness/memory_bytes.h"
-#include "model.h"
+#include "model/model.h"
 #include "rota/kv_spec.h"
 
 // A GGUF file from anywhere: to its header, to the shape of a cache, and to what that cache takes.

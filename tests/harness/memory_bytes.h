@@ -3,7 +3,7 @@
 #include <cstring>
 #include <span>
 
-#include "gguf.h"
+#include "gguf/gguf.h"
 
 namespace rota::test {
 

@@ -1,0 +1,77 @@
+#include "cli/show.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "cli/characters.h"
+
+namespace rota::tool {
+namespace {
+
+bool is_gpu(const DeviceInfo& device) { return device.kind != DeviceKind::cpu; }
+
+}  // namespace
+
+std::string bytes_text(std::uint64_t bytes) {
+  constexpr std::array kUnits{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) value /= 1024;
+  const bool whole = value == static_cast<double>(static_cast<std::uint64_t>(value));
+  return fmt::format("{:.{}f} {}", value, whole ? 0 : 1, kUnits[unit]);
+}
+
+std::string one_line(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const auto [code, bytes] = first_character(text);
+    const bool is_fine = code >= ' ' && may_be_shown(code);
+    shown += is_fine ? text.substr(0, bytes) : "?";
+    text.remove_prefix(bytes);
+  }
+  return shown;
+}
+
+std::string device_text(const DeviceInfo& device) {
+  std::string text = fmt::format("{:<9} {}\n", device.id, device.name);
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("          {:<10} {}\n", label, value);
+  };
+  line("kind", std::string(name(device.kind)));
+  line("driver", device.driver);
+  line("memory", bytes_text(device.memory_bytes));
+  if (is_gpu(device)) {
+    line("limits", fmt::format("{} per buffer, {} per view, workgroup {}, shared {}, subgroup {}",
+                               bytes_text(device.limits.max_buffer_bytes), bytes_text(device.limits.max_binding_bytes),
+                               device.limits.max_workgroup_size, bytes_text(device.limits.shared_memory_bytes),
+                               device.limits.subgroup_size));
+  } else {
+    line("threads", std::to_string(device.threads));
+  }
+  line("features", fmt::format("{}", fmt::join(device.features, " ")));
+  return text;
+}
+
+nlohmann::ordered_json device_json(const DeviceInfo& device) {
+  nlohmann::ordered_json json{{"id", device.id},
+                              {"name", device.name},
+                              {"kind", name(device.kind)},
+                              {"driver", device.driver},
+                              {"memory_bytes", device.memory_bytes},
+                              {"features", device.features}};
+  if (is_gpu(device)) {
+    json["limits"] = {{"max_buffer_bytes", device.limits.max_buffer_bytes},
+                      {"max_binding_bytes", device.limits.max_binding_bytes},
+                      {"max_workgroup_size", device.limits.max_workgroup_size},
+                      {"shared_memory_bytes", device.limits.shared_memory_bytes},
+                      {"subgroup_size", device.limits.subgroup_size}};
+  } else {
+    json["threads"] = device.threads;
+  }
+  return json;
+}
+
+}  // namespace rota::tool

@@ -1,0 +1,517 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/show.h"
+#include "cli/table.h"
+#include "model/model.h"
+#include "rota/device.h"
+
+// What a cache takes, before there is one: every number is rota::estimate()'s.
+
+namespace rota::tool {
+namespace {
+
+constexpr auto kLargest = std::numeric_limits<std::uint64_t>::max();
+
+struct Options {
+  std::string model{};
+  bool list_models = false, fit = false;
+  std::uint64_t layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
+  std::vector<std::string> groups{};
+  std::vector<std::uint64_t> contexts{};
+  CodecLists codecs{};
+  std::uint64_t sequences = 1, step_tokens = KvCacheSpec{}.max_step_tokens;
+  std::uint64_t page = CacheOptions{}.page, tail = CacheOptions{}.tail, sinks = CacheOptions{}.sinks;
+  std::string device = "cpu";
+  std::string memory{}, weights{}, reserve{};
+  Output output = Output::text;
+};
+
+// What a cache is held against.
+struct Memory {
+  std::string of;
+  std::uint64_t all = 0, weights = 0, reserved = 0;
+
+  std::uint64_t left() const noexcept {
+    const std::uint64_t taken = weights > kLargest - reserved ? kLargest : weights + reserved;
+    return all > taken ? all - taken : 0;
+  }
+};
+
+[[noreturn]] void fail_usage(std::string what, std::string next = "rota estimate --help") {
+  throw Failure(Exit::usage, std::move(what), std::move(next));
+}
+
+// "8GiB", "4.5 GB", "1000": bytes.
+std::uint64_t parsed_bytes(const std::string& option, const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  std::string unit;
+  for (const char* at = end; at != text.data() + text.size(); ++at) {
+    if (*at != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*at)));
+  }
+  constexpr std::string_view kPrefixes = "kmgtp";
+  double scale = 1;
+  if (!unit.empty() && unit != "b") {
+    const std::size_t prefix = kPrefixes.find(unit.front());
+    const std::string rest = unit.substr(1);
+    if (prefix == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib")) scale = 0;
+    // As llama.cpp and most tools have it, "G" alone is 2^30.
+    for (std::size_t step = 0; step <= prefix && scale > 0; ++step) scale *= rest == "b" ? 1000 : 1024;
+  }
+  const double bytes = number * scale;
+  if (error != std::errc{} || scale == 0 || !(bytes >= 0) || bytes >= 0x1p63) {
+    fail_usage(fmt::format("{} is \"{}\"; wanted bytes below 2^63, such as 8GiB, 4.5GB or 123456", option, text));
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint32_t narrowed(const std::string& option, std::uint64_t number) {
+  if (number > std::numeric_limits<std::uint32_t>::max()) {
+    fail_usage(fmt::format("{} is {}; wanted a number below 2^32", option, number));
+  }
+  return static_cast<std::uint32_t>(number);
+}
+
+struct Shape {
+  std::uint64_t layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
+};
+
+void add_group(Model& model, const Shape& shape) {
+  constexpr std::uint64_t kMostLayers = 65536;
+  if (shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0) {
+    fail_usage("a model without a name needs layers, KV heads and the size of a head, each at least 1",
+               "rota estimate --layers 32 --kv-heads 8 --head-dim 128 -c 8192");
+  }
+  if (shape.layers > kMostLayers - model.layers()) {
+    fail_usage(fmt::format("--layers is {}; wanted at most {} in all", shape.layers, kMostLayers));
+  }
+  LayerGroup& group = model.groups.emplace_back();
+  group.kv_heads = group.query_heads = narrowed("--kv-heads", shape.kv_heads);
+  group.head_dim = narrowed("--head-dim", shape.head_dim);
+  group.value_dim = shape.value_dim == 0 ? group.head_dim : narrowed("--value-dim", shape.value_dim);
+  if (shape.window > 0) group.window = shape.window;
+  const auto first = static_cast<std::uint32_t>(model.layers());
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) group.layers.push_back(first + layer);
+}
+
+bool parse_whole(const char* first, const char* last, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(first, last, number);
+  return end == last && error == std::errc{};
+}
+
+// "layers=22,kv-heads=1,head-dim=256,window=512"
+Shape parsed_group(const std::string& text) {
+  Shape shape;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, equals), value = part.substr(std::min(equals + 1, part.size()));
+    std::uint64_t* const field = name == "layers"      ? &shape.layers
+                                 : name == "kv-heads"  ? &shape.kv_heads
+                                 : name == "head-dim"  ? &shape.head_dim
+                                 : name == "value-dim" ? &shape.value_dim
+                                 : name == "window"    ? &shape.window
+                                                       : nullptr;
+    const char* const last = value.data() + value.size();
+    if (field == nullptr || value.empty() || !parse_whole(value.data(), last, *field)) {
+      fail_usage(
+          fmt::format("--group has \"{}\"; wanted layers, kv-heads, head-dim, value-dim or window, = and a number",
+                      part),
+          "rota estimate --group layers=22,kv-heads=1,head-dim=256,window=512");
+    }
+    begin = end + 1;
+  }
+  return shape;
+}
+
+Model chosen_model(const Options& options) {
+  const bool one_group = options.layers > 0 || options.kv_heads > 0 || options.head_dim > 0;
+  if (!options.model.empty()) {
+    if (one_group || !options.groups.empty()) fail_usage("--model has its own layers; wanted it, or layers by options");
+    return find_model(options.model);
+  }
+  if (!one_group && options.groups.empty()) {
+    fail_usage("which model? Wanted -m with a name or a GGUF file, or --layers, --kv-heads and --head-dim",
+               "rota estimate --list-models");
+  }
+  Model model{.name = "layers by options", .title = "Layers by options"};
+  if (one_group) {
+    add_group(model, {options.layers, options.kv_heads, options.head_dim, options.value_dim, options.window});
+  }
+  for (const std::string& group : options.groups) add_group(model, parsed_group(group));
+  return model;
+}
+
+Memory chosen_memory(const Options& options, const Model& model) {
+  Memory memory{.of = options.device, .weights = model.weights_bytes.value_or(0)};
+  if (!options.weights.empty()) memory.weights = parsed_bytes("--weights", options.weights);
+  if (!options.reserve.empty()) memory.reserved = parsed_bytes("--reserve", options.reserve);
+  if (!options.memory.empty()) {
+    memory.of = "--memory";
+    memory.all = parsed_bytes("--memory", options.memory);
+    return memory;
+  }
+  for (const BackendReport& backend : list_backends().value()) {
+    for (const DeviceInfo& device : backend.devices) {
+      if (device.id != options.device) continue;
+      memory.all = device.memory_bytes;
+      return memory;
+    }
+  }
+  throw Failure(Exit::no_such_device,
+                fmt::format("there is no device \"{}\" to hold the cache against", options.device),
+                "rota devices, or rota estimate --memory 24GiB for one that is not here");
+}
+
+// One line of the table's origin: a context with one pair of codecs.
+struct Case {
+  std::optional<std::uint64_t> context;  // of each sequence; nothing: as long as fits
+  CodecPair codecs;
+};
+
+class Estimator {
+ public:
+  Estimator(const Options& options, Model model, Memory memory)
+      : options_(options), model_(std::move(model)), memory_(std::move(memory)) {}
+
+  const Model& model() const noexcept { return model_; }
+  const Memory& memory() const noexcept { return memory_; }
+  bool any_fits() const noexcept { return any_fits_; }
+
+  // Of a pair that the codec cannot serve, if it was not asked for by name.
+  const std::vector<std::string>& left_out() const noexcept { return left_out_; }
+
+  std::vector<Json> rows() {
+    std::vector<Json> rows;
+    for (const Case& entry : cases()) {
+      const auto memory = taken(entry);
+      if (memory) {
+        add_rows(rows, entry, *memory);
+      } else {
+        rows.push_back(row_of(entry, {.kind = "total", .layers = model_.layers(), .bytes = std::nullopt}));
+      }
+    }
+    return rows;
+  }
+
+ private:
+  struct Found {
+    std::uint64_t context;
+    KvMemory memory;
+    std::optional<std::uint64_t> as_f16;  // bytes, for the same context
+    std::vector<std::uint64_t> group_as_f16;
+  };
+
+  struct Line {
+    std::string kind;
+    std::uint64_t layers;
+    std::optional<std::uint64_t> bytes;
+    std::uint64_t values = 0;
+    std::optional<std::uint64_t> as_f16 = {};
+    std::uint64_t context = 0;
+  };
+
+  std::vector<CodecPair> pairs() const {
+    CodecLists lists = options_.codecs;
+    if (lists.k.empty() && lists.v.empty()) lists.k = lists.v = {"f16", "turbo8", "turbo4", "turbo3"};
+    if (lists.k.empty()) lists.k = {"f16"};
+    if (lists.v.empty()) lists.v = {"f16"};
+    return lists.pairs();
+  }
+
+  std::vector<Case> cases() {
+    std::vector<std::optional<std::uint64_t>> contexts;
+    for (const std::uint64_t context : options_.contexts) {
+      contexts.emplace_back(context == 0 ? model_context("-c 0 stands for the model's own context, which") : context);
+    }
+    if (options_.fit) contexts = {std::nullopt};
+    if (contexts.empty()) contexts = {model_context("the model's context")};
+    std::vector<Case> made;
+    for (const auto& context : contexts) {
+      for (const CodecPair& pair : pairs()) {
+        if (can_serve(pair)) made.push_back({context, pair});
+      }
+    }
+    return made;
+  }
+
+  std::uint64_t model_context(std::string_view what) const {
+    if (!model_.context) {
+      fail_usage(fmt::format("{} is not known; wanted -c", what), "rota estimate ... -c 8192");
+    }
+    return *model_.context;
+  }
+
+  bool named_codecs() const { return !options_.codecs.k.empty() || !options_.codecs.v.empty(); }
+
+  // Head sizes and windows that sealed pages do not have. What was asked for by name is refused instead.
+  bool can_serve(const CodecPair& pair) {
+    if (named_codecs()) return true;
+    const auto tried = estimate(spec_of(pair, 1));
+    if (tried || !estimate(spec_of({DType::f16, DType::f16}, 1))) return true;
+    left_out_.push_back(fmt::format("{} is left out: {}", name(pair.k), tried.error().message));
+    return false;
+  }
+
+  KvCacheSpec spec_of(const CodecPair& pair, std::uint64_t tokens) const {
+    return {.groups = groups_of(model_, {.k = pair.k,
+                                         .v = pair.v,
+                                         .page = narrowed("--page", options_.page),
+                                         .tail = options_.tail,
+                                         .sinks = options_.sinks}),
+            .max_tokens = tokens,
+            .max_sequences = narrowed("--parallel", options_.sequences),
+            .max_step_tokens = options_.step_tokens};
+  }
+
+  // Of all sequences together, as a cache counts them.
+  std::uint64_t all_tokens(std::uint64_t context) const {
+    if (options_.sequences != 0 && context > kLargest / options_.sequences) {
+      fail_usage(fmt::format("{} sequences of {} tokens are more than 2^64 tokens", options_.sequences, context));
+    }
+    return context * options_.sequences;
+  }
+
+  KvMemory memory_of(const CodecPair& pair, std::uint64_t context) const {
+    auto memory = estimate(spec_of(pair, all_tokens(context)));
+    if (!memory) throw Failure(Exit::failed_check, memory.error().message, "rota estimate --help");
+    return *std::move(memory);
+  }
+
+  std::optional<std::uint64_t> longest(const CodecPair& pair) const {
+    KvCacheSpec spec = spec_of(pair, 1);
+    if (auto sound = estimate(spec); !sound) {
+      throw Failure(Exit::failed_check, sound.error().message, "rota estimate --help");
+    }
+    spec.max_tokens.reset();
+    spec.max_bytes = memory_.left();
+    const auto most = estimate(spec);
+    if (!most || most->max_tokens < options_.sequences) return std::nullopt;
+    return most->max_tokens / options_.sequences;
+  }
+
+  std::optional<Found> taken(const Case& entry) {
+    const auto context = entry.context ? entry.context : longest(entry.codecs);
+    if (!context) return std::nullopt;
+    Found found{.context = *context, .memory = memory_of(entry.codecs, *context)};
+    // Where f16 would be beyond all bounds, there is nothing to compare with.
+    const auto dense = estimate(spec_of({DType::f16, DType::f16}, all_tokens(*context)));
+    if (!dense) return found;
+    found.as_f16 = dense->bytes();
+    for (const KvGroupMemory& group : dense->groups) found.group_as_f16.push_back(group.bytes());
+    return found;
+  }
+
+  // Numbers that the cache is there for: those of a window, where there is one.
+  std::uint64_t values_of(const LayerGroup& group, std::uint64_t context) const {
+    const std::uint64_t tokens = std::min(context, group.window.value_or(context)) * options_.sequences;
+    return tokens * group.layers.size() * group.kv_heads * (std::uint64_t{group.head_dim} + group.value_dim);
+  }
+
+  static std::optional<std::uint64_t> group_as_f16(const Found& found, std::size_t index) {
+    return found.as_f16 ? std::optional(found.group_as_f16.at(index)) : std::nullopt;
+  }
+
+  void add_rows(std::vector<Json>& rows, const Case& entry, const Found& found) {
+    std::uint64_t values = 0;
+    for (std::size_t index = 0; index < model_.groups.size(); ++index) {
+      const LayerGroup& group = model_.groups[index];
+      const std::uint64_t group_values = values_of(group, found.context);
+      values += group_values;
+      if (model_.groups.size() == 1) continue;
+      rows.push_back(row_of(entry, {group.kind(), group.layers.size(), found.memory.groups[index].bytes(), group_values,
+                                    group_as_f16(found, index), found.context}));
+    }
+    rows.push_back(
+        row_of(entry, {"total", model_.layers(), found.memory.bytes(), values, found.as_f16, found.context}));
+    rows.back()["host_bytes"] = found.memory.host_bytes;
+  }
+
+  Json row_of(const Case& entry, const Line& line) {
+    const bool is_total = line.kind == "total";
+    const bool fits = line.bytes && *line.bytes <= memory_.left();
+    any_fits_ = any_fits_ || (is_total && fits);
+    const auto or_null = [](const auto& value) { return value ? Json(*value) : Json(nullptr); };
+    Json row{{"context", line.context},
+             {"sequences", options_.sequences},
+             {"k", name(entry.codecs.k)},
+             {"v", name(entry.codecs.v)},
+             {"kind", line.kind},
+             {"layers", line.layers},
+             {"bytes", or_null(line.bytes)},
+             {"bits_per_value", nullptr},
+             {"of_f16", nullptr},
+             {"fits", nullptr}};
+    if (line.bytes && line.values > 0) {
+      row["bits_per_value"] = 8 * static_cast<double>(*line.bytes) / static_cast<double>(line.values);
+    }
+    if (line.bytes && line.as_f16) row["of_f16"] = static_cast<double>(*line.bytes) / static_cast<double>(*line.as_f16);
+    if (is_total) row["fits"] = fits;
+    if (options_.fit && is_total && model_.context) {
+      row["of_model_context"] = static_cast<double>(line.context) / static_cast<double>(*model_.context);
+    }
+    return row;
+  }
+
+  const Options& options_;
+  Model model_;
+  Memory memory_;
+  std::vector<std::string> left_out_{};
+  bool any_fits_ = false;
+};
+
+std::string shape_text(const Model& model) {
+  std::vector<std::string> parts;
+  for (const LayerGroup& group : model.groups)
+    parts.push_back(fmt::format("{} of {}", group.layers.size(), group.kind()));
+  constexpr std::size_t kShown = 6;
+  const std::string more = parts.size() > kShown ? fmt::format("; {} kinds more", parts.size() - kShown) : "";
+  parts.resize(std::min(parts.size(), kShown));
+  return fmt::format("{} layers: {}{}", model.layers(), fmt::join(parts, "; "), more);
+}
+
+std::string memory_text(const Memory& memory) {
+  std::string text = fmt::format("Memory of {}: {}", memory.of, bytes_text(memory.all));
+  if (memory.weights > 0) text += fmt::format(", less {} of weights", bytes_text(memory.weights));
+  if (memory.reserved > 0) text += fmt::format(", less {} of --reserve", bytes_text(memory.reserved));
+  return text + (memory.weights + memory.reserved > 0 ? fmt::format(": {} left", bytes_text(memory.left())) : "");
+}
+
+std::string before_text(const Options& options, const Estimator& estimator) {
+  const Model& model = estimator.model();
+  std::string text = fmt::format("{}{}, {}\n", one_line(model.title),
+                                 model.context ? fmt::format(", context {}", *model.context) : "", shape_text(model));
+  text +=
+      fmt::format("{} sequence{}, pages of {}, tail {}, sinks {}, steps of {} tokens\n", options.sequences,
+                  options.sequences == 1 ? "" : "s", options.page, options.tail, options.sinks, options.step_tokens);
+  return text + memory_text(estimator.memory()) + "\n\n";
+}
+
+std::vector<std::string> notes_of(const Estimator& estimator) {
+  std::vector<std::string> notes = estimator.model().notes;
+  notes.insert(notes.end(), estimator.left_out().begin(), estimator.left_out().end());
+  for (std::string& note : notes) note = one_line(note);
+  return notes;
+}
+
+void list_models(const Options& options, const Invocation& invocation) {
+  Report report{.head = report_head("models", invocation),
+                .table = {{{"name", "name"},
+                           {"title", "title"},
+                           {"context", "context"},
+                           {"layers", "layers"},
+                           {"kinds", "kinds of layers"}}}};
+  for (const Model& model : known_models()) {
+    std::vector<std::string> kinds;
+    for (const LayerGroup& group : model.groups)
+      kinds.push_back(fmt::format("{} of {}", group.layers.size(), group.kind()));
+    report.table.rows.push_back({{"name", model.name},
+                                 {"title", model.title},
+                                 {"context", model.context ? Json(*model.context) : Json(nullptr)},
+                                 {"layers", model.layers()},
+                                 {"kinds", fmt::format("{}", fmt::join(kinds, "; "))}});
+  }
+  print(report, options.output);
+}
+
+void run(const Options& options, Invocation& invocation) {
+  if (options.list_models) {
+    list_models(options, invocation);
+    return;
+  }
+  const Model model = chosen_model(options);
+  Estimator estimator(options, model, chosen_memory(options, model));
+  Report report{.head = report_head("estimate", invocation),
+                .table = {{{"context", "context"},
+                           {"k", "K"},
+                           {"v", "V"},
+                           {"kind", "layers"},
+                           {"layers", "count"},
+                           {"bytes", "memory", "bytes"},
+                           {"bits_per_value", "bits/value", ".2f"},
+                           {"of_f16", "of f16", "percent"},
+                           {"fits", "fits"}}}};
+  if (options.fit && model.context) report.table.columns.push_back({"of_model_context", "of the model's", "percent"});
+  report.table.rows = estimator.rows();
+  const auto notes = notes_of(estimator);
+  report.head["model"] = {{"name", model.name}, {"title", model.title}, {"layers", model.layers()}};
+  if (model.context) report.head["model"]["context"] = *model.context;
+  const Memory& memory = estimator.memory();
+  report.head["memory"] = {{"of", memory.of},
+                           {"bytes", memory.all},
+                           {"weights_bytes", memory.weights},
+                           {"reserved_bytes", memory.reserved},
+                           {"left_bytes", memory.left()}};
+  report.head["notes"] = notes;
+  report.before = before_text(options, estimator);
+  for (const std::string& note : notes) {
+    report.after += "Note: " + note + "\n";
+    // Where a table is all that is printed, what was assumed must not be lost.
+    if (options.output == Output::csv || options.output == Output::jsonl) fmt::print(stderr, "note: {}\n", note);
+  }
+  if (!report.after.empty()) report.after.insert(0, "\n");
+  print(report, options.output);
+  if (!options.fit || estimator.any_fits()) return;
+  throw Failure(Exit::failed_check,
+                fmt::format("nothing fits: {} is left of {}", bytes_text(memory.left()), bytes_text(memory.all)),
+                "rota estimate --fit with fewer bits (-ctk turbo3 -ctv turbo3), fewer sequences or more --memory");
+}
+
+void add_shape(CLI::App& command, Options& options) {
+  add_model(command, options.model);
+  add_flag(command, "--list-models", options.list_models, "List the models that are known by name");
+  add_number(command, "--layers", options.layers, "Layers, of a model that has no name");
+  add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and of values in each of them");
+  add_number(command, "--head-dim", options.head_dim, "Numbers in a key");
+  add_number(command, "--value-dim", options.value_dim, "Numbers in a value, if not as many");
+  add_number(command, "--window", options.window, "Newest tokens that these layers see, if not all");
+  add_texts(command, "--group", options.groups, Several::given_again,
+            "More layers, of another kind: layers=22,kv-heads=1,head-dim=256,window=512; may be given again", "GROUP");
+}
+
+}  // namespace
+
+void add_estimate(CLI::App& app, Invocation& invocation) {
+  const auto options = std::make_shared<Options>();
+  CLI::App& command =
+      add_command(app, {.name = "estimate",
+                        .description = "Say what memory a cache takes, and which context fits",
+                        .footer = "Examples:\n"
+                                  "  rota estimate -m llama-3.1-8b -c 8192,131072\n"
+                                  "  rota estimate -m model.gguf --device vulkan:0 --fit\n"
+                                  "  rota estimate -m gemma-3-27b -ctk turbo4,f16 -ctv turbo3,turbo4 -np 4 -o md\n"
+                                  "  rota estimate --layers 32 --kv-heads 8 --head-dim 128 -c 32768 --memory 8GiB",
+                        .run = [options, &invocation] { run(*options, invocation); }});
+  add_shape(command, *options);
+  CLI::Option& contexts =
+      add_numbers(command, "-c,--ctx-size", options->contexts, "Tokens of each sequence; 0 is the model's context");
+  add_codecs(command, options->codecs);
+  add_number(command, "--parallel", options->sequences, "Sequences, each with a context of its own");
+  add_number(command, "--ubatch-size", options->step_tokens, "Tokens of all sequences in one step");
+  add_number(command, "--page", options->page, "Tokens of a page: 64 or 128");
+  add_number(command, "--tail", options->tail, "Newest tokens that are never sealed");
+  add_number(command, "--sinks", options->sinks, "First tokens that are never sealed");
+  add_device(command, options->device, "Device whose memory it is held against");
+  add_text(command, "--memory", options->memory, "Memory in place of a device's: 24GiB", "BYTES");
+  add_text(command, "--weights", options->weights, "Memory that weights take; of a GGUF file, else its size", "BYTES");
+  add_text(command, "--reserve", options->reserve, "Memory to leave free beside weights and cache", "BYTES");
+  exclude(add_flag(command, "--fit", options->fit, "Find the longest context that fits; exits 1 if none does"),
+          contexts);
+  add_output(command, options->output);
+}
+
+}  // namespace rota::tool

@@ -1,0 +1,141 @@
+#include "model/model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "cli/command.h"
+
+namespace rota::tool {
+namespace {
+
+constexpr unsigned char kModelsJson[] = {
+#include "models.inc"
+};
+
+LayerGroup group_of(const nlohmann::json& entry) {
+  LayerGroup group{.layers = entry.contains("count") ? first_layers(entry.at("count").get<std::uint32_t>())
+                                                     : entry.at("layers").get<std::vector<std::uint32_t>>(),
+                   .query_heads = entry.at("query_heads").get<std::uint32_t>(),
+                   .kv_heads = entry.at("kv_heads").get<std::uint32_t>(),
+                   .head_dim = entry.at("head_dim").get<std::uint32_t>(),
+                   .value_dim = entry.at("value_dim").get<std::uint32_t>()};
+  if (entry.contains("window")) group.window = entry.at("window").get<std::uint64_t>();
+  return group;
+}
+
+std::vector<Model> parse_models() {
+  const auto json = nlohmann::json::parse(std::begin(kModelsJson), std::end(kModelsJson));
+  std::vector<Model> models;
+  for (const auto& entry : json.at("models")) {
+    Model& model = models.emplace_back();
+    model.name = entry.at("name").get<std::string>();
+    model.title = entry.at("title").get<std::string>();
+    model.context = entry.at("context").get<std::uint64_t>();
+    for (const auto& group : entry.at("groups")) model.groups.push_back(group_of(group));
+    if (entry.contains("note")) model.notes.push_back(entry.at("note").get<std::string>());
+  }
+  return models;
+}
+
+// Letters that must be put in, taken out or changed to make one of the other.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string lower(std::string text) {
+  for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+  return text;
+}
+
+// Names that hold this one, then those that are spelled much like it.
+std::vector<std::string> names_like(const std::string& name) {
+  constexpr std::size_t kMost = 5;
+  const std::string wanted = lower(name);
+  std::vector<std::pair<std::size_t, std::string>> near;
+  for (const Model& model : known_models()) {
+    const bool holds = wanted.size() >= 3 && model.name.find(wanted) != std::string::npos;
+    const std::size_t far = holds ? 0 : distance(wanted, model.name);
+    if (far <= std::max<std::size_t>(2, model.name.size() / 4)) near.emplace_back(far, model.name);
+  }
+  std::ranges::sort(near);
+  std::vector<std::string> names;
+  for (const auto& [far, found] : near) {
+    if (names.size() < kMost) names.push_back(found);
+  }
+  return names;
+}
+
+[[noreturn]] void fail_for_name(const std::string& name) {
+  const auto near = names_like(name);
+  throw Failure(Exit::usage,
+                fmt::format("there is no model \"{}\", and no such file{}", name,
+                            near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, ", "))),
+                near.empty() ? "rota estimate --list-models" : "rota estimate -m " + near.front());
+}
+
+// The first part's name, if this is another's: "a-00002-of-00005.gguf".
+std::string first_part(const std::string& path) {
+  constexpr std::string_view kEnding = "-00002-of-00005.gguf";
+  if (path.size() <= kEnding.size() || !path.ends_with(".gguf")) return {};
+  const std::size_t at = path.size() - kEnding.size();
+  if (path[at] != '-' || path.substr(at + 6, 4) != "-of-" || path.substr(at + 1, 5) == "00001") return {};
+  return path.substr(0, at + 1) + "00001" + path.substr(at + 6);
+}
+
+Model model_in(const std::string& path) {
+  auto file = read_gguf_file(path);
+  if (!file) {
+    const std::string first = first_part(path);
+    throw Failure(Exit::failed_check, file.error().message,
+                  first.empty() ? "rota estimate --list-models" : "rota estimate -m " + first);
+  }
+  auto model = model_of(file->header);
+  if (!model) {
+    throw Failure(Exit::failed_check, fmt::format("{}: {}", path, model.error().message),
+                  "rota estimate --layers 32 --kv-heads 8 --head-dim 128, with the model's own numbers");
+  }
+  model->name = path;
+  if (model->title.empty()) model->title = std::filesystem::path(path).stem().string();
+  model->weights_bytes = file->weights_bytes;
+  if (!file->weights_bytes) {
+    model->notes.push_back(file->incomplete + ": how large the weights are is not known; --weights says it");
+  }
+  return *std::move(model);
+}
+
+}  // namespace
+
+const std::vector<Model>& known_models() {
+  static const std::vector<Model> models = parse_models();
+  return models;
+}
+
+Model find_model(const std::string& name_or_path) {
+  const auto& models = known_models();
+  const auto found = std::ranges::find(models, lower(name_or_path), &Model::name);
+  if (found != models.end()) return *found;
+  std::error_code ignored;
+  const bool is_path = name_or_path.ends_with(".gguf") || name_or_path.find('/') != std::string::npos ||
+                       std::filesystem::exists(name_or_path, ignored);
+  if (!is_path) fail_for_name(name_or_path);
+  return model_in(name_or_path);
+}
+
+}  // namespace rota::tool

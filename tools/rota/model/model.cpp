@@ -1,0 +1,35 @@
+#include "model/model.h"
+
+#include <fmt/format.h>
+
+namespace rota::tool {
+
+std::string LayerGroup::kind() const {
+  return fmt::format("{}, {} x {}{}", window ? fmt::format("window {}", *window) : "full attention", kv_heads, head_dim,
+                     value_dim == head_dim ? "" : fmt::format("/{}", value_dim));
+}
+
+std::uint64_t Model::layers() const noexcept {
+  std::uint64_t count = 0;
+  for (const LayerGroup& group : groups) count += group.layers.size();
+  return count;
+}
+
+std::vector<KvGroup> groups_of(const Model& model, const CacheOptions& options) {
+  std::vector<KvGroup> groups;
+  for (const LayerGroup& group : model.groups) {
+    groups.push_back({.layers = group.layers,
+                      .kv_heads = group.kv_heads,
+                      .head_dim = group.head_dim,
+                      .value_dim = group.value_dim,
+                      .k = options.k,
+                      .v = options.v,
+                      .page = options.page,
+                      .tail = options.tail,
+                      .sinks = options.sinks,
+                      .window = group.window});
+  }
+  return groups;
+}
+
+}  // namespace rota::tool

@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "report/data.h"
+#include "report/page.h"
+
+namespace rota::tool {
+namespace {
+
+struct Options {
+  std::vector<std::string> files{};
+  std::string out = "report.html";
+  std::string title = "Rota report";
+};
+
+// A slip of the hand must not cost an hour's measurement.
+void check_out(const Options& options) {
+  for (const std::string& file : options.files) {
+    std::error_code none;
+    if (file == options.out || std::filesystem::equivalent(file, options.out, none)) {
+      throw Failure(Exit::usage, fmt::format("--out {} is also read; wanted another file to write", options.out));
+    }
+  }
+}
+
+void write(const std::string& path, const std::string& text) {
+  errno = 0;
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (file) return;
+  const std::string why = errno == 0 ? "cannot be written" : std::generic_category().message(errno);
+  throw Failure(Exit::failed_check, fmt::format("{}: {}; wanted a file to write", path, why));
+}
+
+void run(const Options& options) {
+  const bool to_stdout = options.out == "-";
+  if (!to_stdout) check_out(options);
+  const Page page = page_of(read_reports(options.files), options.title);
+  if (to_stdout) {
+    const bool written = std::fwrite(page.html.data(), 1, page.html.size(), stdout) == page.html.size();
+    if (!written || std::fflush(stdout) != 0) throw Failure(Exit::failed_check, "cannot write to stdout");
+    return;
+  }
+  write(options.out, page.html);
+  fmt::print("{}: {}, {}\n", options.out, counted(page.charts, "chart"), counted(page.rows, "row"));
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Invocation&) {
+  const auto options = std::make_shared<Options>();
+  CLI::App& command =
+      add_command(app, {.name = "report",
+                        .description = "Make one HTML page with charts and tables from what bench and distort measured",
+                        .footer = "Examples:\n"
+                                  "  rota bench attend -o json > bench.json && rota report bench.json\n"
+                                  "  rota report before.json after.json distort.json -O report.html",
+                        .run = [options] { run(*options); }});
+  require(add_texts(command, "FILES", options->files, Several::as_words,
+                    "JSON of rota bench and rota distort; series of several are told apart by name", "FILE"));
+  add_text(command, "-O,--out", options->out, "File to write; - is stdout", "FILE");
+  add_text(command, "--title", options->title, "Title of the page", "TEXT");
+}
+
+}  // namespace rota::tool
