@@ -1,23 +1,17 @@
-#include <benchmark/benchmark.h>
-
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "copy_limit.h"
-#include "rota/rota.h"
+#include "measure.h"
+#include "ops/rope/rope_bench_case.h"
 
 // A prompt's queries, beside a plain copy of as many bytes. Compare medians of one run, interleaved at random
 // (--benchmark_enable_random_interleaving=true --benchmark_repetitions=9).
 
-namespace rota {
+namespace rota::bench {
 namespace {
 
 constexpr Shape kShape{.tokens = 2048, .heads = 16, .dim = 256};
-
-std::size_t bytes_of(const Shape& shape, DType dtype) {
-  return shape.tokens * shape.heads * shape.dim * info(dtype).bytes;
-}
 
 // As many calls in one submission, each with memory of its own or all with the same: out of cache or in it.
 constexpr std::size_t kCalls = 16;
@@ -36,41 +30,23 @@ struct Case {
 };
 
 void rotate(benchmark::State& state, const Case& what) {
-  const auto threads = static_cast<std::uint32_t>(state.range(0));
-  Device device = Device::open({.device = "cpu", .threads = threads}).value();
-  const Shape shape{.tokens = kShape.tokens, .heads = what.heads, .dim = kShape.dim};
-  const std::vector<std::byte> zeros(bytes_of(shape, what.dtype));
-  const auto allocate = [&] {
-    Buffer buffer = device.allocate(zeros.size()).value();
-    buffer.write(zeros).value();
-    return buffer;
-  };
-  std::vector<RopeTensor> tensors;
-  for (std::size_t i = 0; i < (what.cache == Cache::warm ? 1 : kCalls); ++i) {
-    const Buffer from = allocate();
-    const Buffer to = what.where == Where::in_place ? from : allocate();
-    tensors.push_back(
-        {.from = View::token_major(from, what.dtype, shape), .to = MutView::token_major(to, what.dtype, shape)});
-    if (what.normed) tensors.back().norm = HeadNorm{.epsilon = 1e-6};
-  }
-  std::vector<std::int64_t> positions(kShape.tokens);
-  std::iota(positions.begin(), positions.end(), 100000);
-  const Rotary rotary{.pairing = what.pairing, .theta = 1e6};
-  for (auto _ : state) {
-    Encoder encoder = device.encoder();
-    for (std::size_t i = 0; i < kCalls; ++i) {
-      rope(encoder, {.tensors = {&tensors[i % tensors.size()], 1}, .positions = positions, .rotary = rotary});
-    }
-    std::move(encoder).submit().value().wait().value();
-  }
-  state.SetBytesProcessed(static_cast<std::int64_t>(2 * kCalls * zeros.size()) *
-                          static_cast<std::int64_t>(state.iterations()));
+  Place place = cpu_of(state);
+  RopeCase made{.dtype = what.dtype,
+                .tokens = kShape.tokens,
+                .heads = {what.heads},
+                .head_dim = kShape.dim,
+                .rotary = {.pairing = what.pairing, .theta = 1e6},
+                .first_position = 100000,
+                .in_place = what.where == Where::in_place,
+                .normed = what.normed};
+  if (what.cache == Cache::cold) made.rotated_bytes = kCalls * made.copy_bytes();
+  measure(state, rope_work(place, made), kCalls);
 }
 
 void rope_copy(benchmark::State& state, DType dtype, Cache cache) {
-  bench::copy_limit(
-      state,
-      {.bytes = bytes_of(kShape, dtype), .count = kCalls, .buffers = cache == Cache::warm ? std::size_t{1} : kCalls});
+  copy_limit(state, {.bytes = kShape.tokens * kShape.heads * kShape.dim * info(dtype).bytes,
+                     .count = kCalls,
+                     .buffers = cache == Cache::warm ? std::size_t{1} : kCalls});
 }
 
 // The way not taken: cosines and sines of all positions in f64, which a caller would have to keep from call to call.
@@ -93,22 +69,13 @@ BENCHMARK(make_rope_table)->UseRealTime();
 
 // One decoded token, queries and keys of 32 layers: what a call costs.
 void rotate_one_token(benchmark::State& state) {
-  constexpr std::size_t kLayers = 32;
-  Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  Buffer queries = device.allocate(32 * 128 * 4).value();
-  Buffer keys = device.allocate(8 * 128 * 4).value();
-  for (Buffer* buffer : {&queries, &keys}) buffer->write(std::vector<std::byte>(buffer->size_bytes())).value();
-  const std::vector<RopeTensor> both{
-      RopeTensor::in_place(MutView::token_major(queries, DType::f32, {.tokens = 1, .heads = 32, .dim = 128})),
-      RopeTensor::in_place(MutView::token_major(keys, DType::f32, {.tokens = 1, .heads = 8, .dim = 128}))};
-  const std::vector<std::int64_t> positions{77777};
-  for (auto _ : state) {
-    Encoder encoder = device.encoder();
-    for (std::size_t layer = 0; layer < kLayers; ++layer) {
-      rope(encoder, {.tensors = both, .positions = positions, .rotary = {.pairing = Pairing::halves, .theta = 1e6}});
-    }
-    std::move(encoder).submit().value().wait().value();
-  }
+  constexpr std::uint64_t kLayers = 32;
+  Place place = cpu_with(1);
+  const RopeCase what{.dtype = DType::f32,
+                      .heads = {32, 8},
+                      .rotary = {.pairing = Pairing::halves, .theta = 1e6},
+                      .first_position = 77777};
+  measure(state, rope_work(place, what), kLayers);
   state.SetItemsProcessed(static_cast<std::int64_t>(kLayers) * static_cast<std::int64_t>(state.iterations()));
 }
 BENCHMARK(rotate_one_token)->UseRealTime();
@@ -131,4 +98,4 @@ BENCHMARK_CAPTURE(rotate, bf16_warm, Case{.dtype = DType::bf16})->Arg(1)->Arg(2)
 BENCHMARK_CAPTURE(rotate, f32_warm, Case{.dtype = DType::f32})->Arg(1)->Arg(2)->UseRealTime();
 
 }  // namespace
-}  // namespace rota
+}  // namespace rota::bench

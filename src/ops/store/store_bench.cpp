@@ -1,19 +1,14 @@
-#include <benchmark/benchmark.h>
-
-#include <optional>
-#include <vector>
-
 #include "copy_limit.h"
-#include "rota/rota.h"
+#include "measure.h"
+#include "ops/store/store_bench_case.h"
 
 // Prompt tokens into a head-major cache, beside a plain copy of as many bytes. Compare medians of one run, with
 // --benchmark_enable_random_interleaving=true --benchmark_repetitions=9 --benchmark_report_aggregates_only=true.
 
-namespace rota {
+namespace rota::bench {
 namespace {
 
-constexpr Shape kShape{.tokens = 4096, .heads = 8, .dim = 128};
-constexpr std::uint64_t kElements = kShape.tokens * kShape.heads * kShape.dim;
+constexpr std::uint64_t kTokens = 4096, kHeads = 8, kDim = 128;
 
 struct Case {
   DType from, to;
@@ -21,29 +16,16 @@ struct Case {
 };
 
 void store_tokens(benchmark::State& state, Case what) {
-  const auto [from, to, counts] = what;
-  const auto threads = static_cast<std::uint32_t>(state.range(0));
-  Device device = Device::open({.device = "cpu", .threads = threads}).value();
-  Buffer source = device.allocate(kElements * info(from).bytes).value();
-  Buffer cache = device.allocate(kElements * info(to).bytes).value();
-  const std::vector<std::byte> zeros(source.size_bytes());
-  source.write(zeros).value();
-  const Counter counter{device.allocate(sizeof(std::uint64_t)).value()};
-  const StorePair pair{View::token_major(source, from, kShape),
-                       SlotView::head_major(cache, to, {.page_slots = kShape.tokens, .heads = 8, .dim = 128})};
-  const TokenRun run{.tokens = kShape.tokens, .position = 77, .capacity = kShape.tokens};
-  for (auto _ : state) {
-    Encoder encoder = device.encoder();
-    store(encoder,
-          {.pairs = {&pair, 1}, .sequences = {&run, 1}, .non_finite = counts ? std::optional(counter) : std::nullopt});
-    std::move(encoder).submit().value().wait().value();
-  }
-  const auto bytes = static_cast<std::int64_t>(source.size_bytes() + cache.size_bytes());
-  state.SetBytesProcessed(bytes * static_cast<std::int64_t>(state.iterations()));
+  Place place = cpu_of(state);
+  measure(state, store_work(place, {.sides = {{what.from, what.to, kDim}},
+                                    .heads = kHeads,
+                                    .tokens = kTokens,
+                                    .position = 77,
+                                    .counts = what.counts}));
 }
 
 void copy_bytes(benchmark::State& state) {
-  bench::copy_limit(state, {.bytes = kElements * 4, .count = 1, .buffers = 1});
+  copy_limit(state, {.bytes = kTokens * kHeads * kDim * 4, .count = 1, .buffers = 1});
 }
 
 BENCHMARK_CAPTURE(store_tokens, f16_to_f16, Case{DType::f16, DType::f16})->Arg(1)->Arg(2)->UseRealTime();
@@ -58,23 +40,15 @@ BENCHMARK_CAPTURE(store_tokens, bf16_to_f32_counted, Case{DType::bf16, DType::f3
     ->UseRealTime();
 BENCHMARK(copy_bytes)->Arg(1)->Arg(2)->UseRealTime();
 
-// One decoded token: what a call costs before any byte moves.
+// One decoded token, keys and values of 32 layers: what a call costs before any byte moves.
 void store_one_token(benchmark::State& state) {
-  Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  Buffer source = device.allocate(8 * 128 * 4).value();
-  Buffer cache = device.allocate(std::uint64_t{2} * kElements).value();
-  const StorePair pair{View::token_major(source, DType::f32, {.tokens = 1, .heads = 8, .dim = 128}),
-                       SlotView::head_major(cache, DType::f16, {.page_slots = kShape.tokens, .heads = 8, .dim = 128})};
-  const std::vector<StorePair> pairs{pair, pair};
-  const TokenRun run{.tokens = 1, .position = 77, .capacity = kShape.tokens};
-  constexpr int kLayers = 32;
-  for (auto _ : state) {
-    Encoder encoder = device.encoder();
-    for (int layer = 0; layer < kLayers; ++layer) store(encoder, {.pairs = pairs, .sequences = {&run, 1}});
-    std::move(encoder).submit().value().wait().value();
-  }
+  Place place = cpu_with(1);
+  const StoreCase::Side side{DType::f32, DType::f16, kDim};
+  const Work work =
+      store_work(place, {.sides = {side, side}, .heads = kHeads, .tokens = 1, .slots = kTokens, .position = 77});
+  measure(state, work, 32);
 }
 BENCHMARK(store_one_token)->UseRealTime();
 
 }  // namespace
-}  // namespace rota
+}  // namespace rota::bench

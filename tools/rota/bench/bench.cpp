@@ -143,8 +143,7 @@ std::vector<Case> cases_of(const Options& options, const Layers& layers) {
     for (const std::uint64_t rows : options.rows) {
       for (const std::uint64_t keys : options.keys) {
         for (const CodecPair& pair : pairs_of(options)) {
-          const BenchShape shape{.op = options.op,
-                                 .k = pair.k,
+          const BenchShape shape{.k = pair.k,
                                  .v = pair.v,
                                  .kv_heads = layers.geometry.kv_heads,
                                  .group = layers.geometry.group,
@@ -221,23 +220,24 @@ class Bench {
   Report run() {
     cases_ = cases_of(options_, model_, devices_.size());
     std::uint64_t left = devices_.front().info().memory_bytes / 5 * 4;
-    for (Device& device : devices_) {
-      BenchDevice bench{device, left};
-      const BenchWork read = make_read(bench);
-      bytes_.push_back(read.bytes);
-      contenders_.push_back({read.run});
+    for (const Device& device : devices_) {
+      bench::Place place = place_of(device, left);
+      add_contender(make_read(place));
     }
     for (const Case& one : cases_) {
-      BenchDevice bench{devices_[one.device], left};
-      BenchWork work = make_work(bench, one.shape);
-      bytes_.push_back(work.bytes);
-      contenders_.push_back({std::move(work.run)});
+      bench::Place place = place_of(devices_[one.device], left);
+      add_contender(make_work(place, options_.op, one.shape));
     }
     sample(contenders_, {.seconds = options_.seconds.value_or(30), .show_progress = isatty(STDERR_FILENO) == 1});
     return report();
   }
 
  private:
+  void add_contender(bench::Work work) {
+    bytes_.push_back(work.bytes);
+    contenders_.push_back({std::move(work.run)});
+  }
+
   const Contender& read_of(std::size_t device) const { return contenders_[device]; }
   const Contender& contender_of(std::size_t index) const { return contenders_[devices_.size() + index]; }
 
@@ -263,7 +263,7 @@ class Bench {
     // Of each round, since its two samples met the same machine.
     const double seconds_per_read = median_ratio(read.seconds, contender.seconds);
     const double fraction = seconds_per_read * static_cast<double>(bytes) / static_cast<double>(bytes_[one.device]);
-    return {{"op", shape.op},
+    return {{"op", options_.op},
             {"model", model_ ? Json(model_name(*model_)) : Json(nullptr)},
             {"layers", one.layers ? Json(*one.layers) : Json(nullptr)},
             {"k", name(shape.k)},
