@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bench/cases.h"
+#include "bench/fields.h"
 #include "bench/sampler.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -243,80 +244,62 @@ class Bench {
 
   static double gbps(std::uint64_t bytes, double seconds) { return static_cast<double>(bytes) / seconds * 1e-9; }
 
-  Json speedup_of(std::size_t index) const {
+  std::optional<double> speedup_of(std::size_t index) const {
     for (std::size_t other = 0; other < cases_.size(); ++other) {
       if (!is_f16(cases_[other].shape) || group_key(cases_[other]) != group_key(cases_[index])) continue;
       return median_ratio(contender_of(other).seconds, contender_of(index).seconds);
     }
-    return nullptr;
+    return {};
   }
 
-  Json row_of(std::size_t index) const {
+  BenchRow row_of(std::size_t index) const {
     const Case& one = cases_[index];
     const BenchShape& shape = one.shape;
-    const Contender& contender = contender_of(index);
-    const Contender& read = read_of(one.device);
-    const Spread spread = spread_of(contender.seconds);
     const DeviceInfo& device = devices_[one.device].info();
+    BenchRow row{.op = options_.op,
+                 .k = std::string(name(shape.k)),
+                 .v = std::string(name(shape.v)),
+                 .device = device.id,
+                 .model = model_ ? model_name(*model_) : "",
+                 .head_dim = shape.head_dim,
+                 .keys = shape.keys,
+                 .layers = one.layers,
+                 .value_dim = shape.value_dim,
+                 .kv_heads = shape.kv_heads,
+                 .group = shape.group,
+                 .window = shape.window,
+                 .rows = shape.rows,
+                 .sequences = shape.sequences};
+    if (device.kind == DeviceKind::cpu) row.threads = device.threads;
+    add_times(row, index);
+    return row;
+  }
+
+  void add_times(BenchRow& row, std::size_t index) const {
+    const std::size_t device = cases_[index].device;
+    const Contender& contender = contender_of(index);
+    const Contender& read = read_of(device);
+    const Spread spread = spread_of(contender.seconds);
     const std::uint64_t bytes = bytes_[devices_.size() + index];
-    const double read_gbps = gbps(bytes_[one.device], spread_of(read.seconds).median);
+    row.samples = contender.seconds.size();
+    row.calls_per_sample = contender.calls;
+    row.median_ms = spread.median * 1e3;
+    row.min_ms = spread.least * 1e3;
+    row.p25_ms = spread.lower_quarter * 1e3;
+    row.p75_ms = spread.upper_quarter * 1e3;
+    row.spread = spread.relative();
+    row.bytes = bytes;
+    row.gbps = gbps(bytes, spread.median);
+    row.read_gbps = gbps(bytes_[device], spread_of(read.seconds).median);
     // Of each round, since its two samples met the same machine.
     const double seconds_per_read = median_ratio(read.seconds, contender.seconds);
-    const double fraction = seconds_per_read * static_cast<double>(bytes) / static_cast<double>(bytes_[one.device]);
-    return {{"op", options_.op},
-            {"model", model_ ? Json(model_name(*model_)) : Json(nullptr)},
-            {"layers", one.layers ? Json(*one.layers) : Json(nullptr)},
-            {"k", name(shape.k)},
-            {"v", name(shape.v)},
-            {"head_dim", shape.head_dim},
-            {"value_dim", shape.value_dim},
-            {"kv_heads", shape.kv_heads},
-            {"group", shape.group},
-            {"keys", shape.keys},
-            {"window", shape.window ? Json(*shape.window) : Json(nullptr)},
-            {"rows", shape.rows},
-            {"sequences", shape.sequences},
-            {"threads", device.kind == DeviceKind::cpu ? Json(device.threads) : Json(nullptr)},
-            {"device", device.id},
-            {"samples", contender.seconds.size()},
-            {"calls_per_sample", contender.calls},
-            {"median_ms", spread.median * 1e3},
-            {"min_ms", spread.least * 1e3},
-            {"p25_ms", spread.lower_quarter * 1e3},
-            {"p75_ms", spread.upper_quarter * 1e3},
-            {"spread", spread.relative()},
-            {"bytes", bytes},
-            {"gbps", gbps(bytes, spread.median)},
-            {"read_gbps", read_gbps},
-            {"fraction_of_read", fraction},
-            {"speedup_vs_f16", speedup_of(index)},
-            {"noisy", spread.relative() > kNoisy}};
+    row.fraction_of_read = seconds_per_read * static_cast<double>(bytes) / static_cast<double>(bytes_[device]);
+    row.speedup_vs_f16 = speedup_of(index);
+    row.noisy = spread.relative() > kNoisy;
   }
 
   Report report() const {
-    Report made{.head = report_head("bench", invocation_),
-                .table = {.columns = {{"op", "op"},
-                                      {"model", "model"},
-                                      {"layers", "layers"},
-                                      {"k", "k"},
-                                      {"v", "v"},
-                                      {"head_dim", "head"},
-                                      {"value_dim", "value head"},
-                                      {"kv_heads", "kv heads"},
-                                      {"group", "group"},
-                                      {"keys", "keys"},
-                                      {"window", "window"},
-                                      {"rows", "rows"},
-                                      {"sequences", "seqs"},
-                                      {"threads", "threads"},
-                                      {"device", "device"},
-                                      {"median_ms", "ms", ".3f"},
-                                      {"spread", "spread", "percent"},
-                                      {"bytes", "bytes", "bytes"},
-                                      {"gbps", "GB/s", ".2f"},
-                                      {"read_gbps", "read GB/s", ".2f"},
-                                      {"fraction_of_read", "of read", ".2f"},
-                                      {"speedup_vs_f16", "vs f16", ".2f"}}}};
+    Report made{.head = report_head("bench", invocation_), .table = {.columns = bench_columns()}};
     Json devices = Json::array();
     for (const Device& device : devices_) devices.push_back(device_json(device.info()));
     double read_spread = 0;
@@ -326,8 +309,9 @@ class Bench {
     std::size_t noisy_rows = 0;
     for (std::size_t index = 0; index < cases_.size(); ++index) {
       if (!cases_[index].listed) continue;
-      made.table.rows.push_back(row_of(index));
-      noisy_rows += made.table.rows.back().at("noisy").get<bool>() ? 1U : 0U;
+      const BenchRow row = row_of(index);
+      made.table.rows.push_back(bench_json(row));
+      noisy_rows += row.noisy ? 1U : 0U;
     }
     const bool noisy = read_spread > kNoisy || noisy_rows > 0;
     made.head["devices"] = devices;
@@ -410,7 +394,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
            "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
            "  rota bench attend -o json > bench.json && rota report bench.json",
        .run = [&invocation, options] { print(Bench(*options, invocation).run(), options->output); }});
-  require(add_choice(command, "OP", options->op, {"attend", "rope", "seal", "store"},
+  require(add_choice(command, "OP", options->op, {kBenchOps.begin(), kBenchOps.end()},
                      "What to time: attend, rope, seal or store"));
   add_shape(command, *options);
   add_numbers(command, "-t,--threads", options->threads, "Threads of the CPU (all)");

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/schema.h"
 #include "cli/parser.h"
 #include "cli/table.h"
 #include "harness/tool_run.h"
@@ -173,6 +174,7 @@ std::vector<Golden> goldens() {
                    [format] { return without_origin(printed(kEstimate + format.name)); }});
   }
   all.push_back({"tests/golden/errors.txt", errors});
+  all.push_back({"docs/bench.schema.json", rota::tool::bench_schema});
   all.push_back(page("docs/support.md", "doctor --kernels -o md"));
   all.push_back(
       page("docs/distortion.md", "distort " ROTA_SOURCE_FOLDER "/tests/captures --random gaussian,laplace -o md"));

@@ -468,45 +468,38 @@ void say_comparisons(const std::vector<Bench>& files, std::vector<std::string>& 
   }
 }
 
+// What the row's place for a field holds, as the page shows it.
+struct CellText {
+  const BenchField& field;
+
+  std::string operator()(const std::string& text) const { return text; }
+  std::string operator()(std::uint64_t count) const { return number_text(std::optional(count)); }
+  std::string operator()(const std::optional<std::uint64_t>& count) const { return number_text(count); }
+  std::string operator()(double number) const { return number_text(number, field.page.unit == "ms" ? 4 : 3); }
+  std::string operator()(const std::optional<double>& number) const { return number ? (*this)(*number) : ""; }
+  std::string operator()(bool flag) const { return flag ? std::string(field.page.name) : ""; }
+};
+
+constexpr std::string_view kTableOrder[] = {
+    "op",     "k",      "v",     "device",    "model",     "head_dim",         "value_dim",      "kv_heads", "group",
+    "window", "keys",   "rows",  "sequences", "threads",   "samples",          "median_ms",      "min_ms",   "p25_ms",
+    "p75_ms", "spread", "bytes", "gbps",      "read_gbps", "fraction_of_read", "speedup_vs_f16", "noisy"};
+
 Section table_of(const Bench& file, std::size_t index, bool named) {
-  using Align = HtmlTable::Align;
   HtmlTable table;
-  for (const char* title : {"op", "K", "V", "device", "model"}) table.add_column(title, Align::left);
-  for (const char* title : {"head_dim",  "value_dim", "KV heads", "group",      "window",  "keys",    "rows",
-                            "sequences", "threads",   "samples",  "median, ms", "min, ms", "p25, ms", "p75, ms",
-                            "spread",    "bytes",     "GB/s",     "read, GB/s", "of read", "× f16"}) {
-    table.add_column(title, Align::right);
+  std::vector<const BenchField*> fields;
+  for (const std::string_view key : kTableOrder) fields.push_back(&bench_field(key));
+  for (const BenchField* field : fields) {
+    const bool is_words = std::holds_alternative<std::string BenchRow::*>(field->member) ||
+                          std::holds_alternative<bool BenchRow::*>(field->member);
+    table.add_column(field->page.title(), is_words ? HtmlTable::Align::left : HtmlTable::Align::right);
   }
-  table.add_column("noisy", Align::left);
   for (const BenchRow& row : file.rows) {
-    const auto whole = [](const std::optional<std::uint64_t>& count) { return number_text(count); };
-    const auto ms = [](double value) { return number_text(value, 4); };
-    table.add_row({row.op,
-                   row.k,
-                   row.v,
-                   row.device,
-                   row.model,
-                   whole(row.head_dim),
-                   whole(row.value_dim),
-                   whole(row.kv_heads),
-                   whole(row.group),
-                   whole(row.window),
-                   whole(row.keys),
-                   whole(row.rows),
-                   whole(row.sequences),
-                   whole(row.threads),
-                   whole(row.samples),
-                   ms(row.median_ms),
-                   row.min_ms ? ms(*row.min_ms) : "",
-                   ms(row.p25_ms),
-                   ms(row.p75_ms),
-                   number_text(row.spread),
-                   whole(row.bytes),
-                   number_text(row.gbps),
-                   number_text(row.read_gbps),
-                   number_text(row.fraction_of_read),
-                   number_text(row.speedup_vs_f16),
-                   row.noisy ? "noisy" : ""});
+    std::vector<std::string> cells;
+    for (const BenchField* field : fields) {
+      cells.push_back(std::visit([&](const auto member) { return CellText{*field}(row.*member); }, field->member));
+    }
+    table.add_row(std::move(cells));
   }
   const std::string title = named ? "bench: " + file.origin.label : "bench";
   return {fmt::format("table-bench-{}", index + 1), title, table.html("keys of store, seal and rope are tokens")};

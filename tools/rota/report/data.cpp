@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "cli/command.h"
 #include "cli/show.h"
@@ -222,39 +223,40 @@ Origin read_origin(const Object& file) {
   return origin;
 }
 
+// Reads one field of a row, by what the row has for it.
+class FieldReader {
+ public:
+  FieldReader(const Object& json, const BenchField& field) : json_(json), field_(field), key_(field.key) {}
+
+  void operator()(std::string& text) const {
+    text = field_.reading == Reading::needed ? json_.text(key_) : json_.optional_text(key_).value_or("");
+    if (field_.value == BenchValue::op && std::ranges::find(kBenchOps, text) == kBenchOps.end()) {
+      json_.refuse(key_, "attend, store, seal or rope");
+    }
+  }
+  void operator()(std::uint64_t& count) const { count = json_.count(key_); }
+  void operator()(std::optional<std::uint64_t>& count) const {
+    count = json_.optional_count(key_, field_.value == BenchValue::bytes ? 0 : 1);
+  }
+  void operator()(double& number) const { number = json_.positive(key_); }
+  void operator()(std::optional<double>& number) const { number = json_.optional_size(key_); }
+  void operator()(bool& flag) const { flag = json_.flag(key_); }
+
+ private:
+  const Object& json_;
+  const BenchField& field_;
+  std::string key_;
+};
+
 BenchRow read_bench_row(const Object& json) {
   BenchRow row;
-  row.op = json.text("op");
-  if (row.op != "attend" && row.op != "store" && row.op != "seal" && row.op != "rope") {
-    json.refuse("op", "attend, store, seal or rope");
+  for (const BenchField& field : bench_fields()) {
+    if (field.reading == Reading::ignored) continue;
+    std::visit([&](const auto member) { FieldReader(json, field)(row.*member); }, field.member);
   }
-  row.k = json.text("k");
-  row.v = json.optional_text("v").value_or(row.k);
-  row.device = json.optional_text("device").value_or("");
-  row.model = json.optional_text("model").value_or("");
-  row.head_dim = json.count("head_dim");
-  row.keys = json.count("keys");
-  row.value_dim = json.optional_count("value_dim");
-  row.kv_heads = json.optional_count("kv_heads");
-  row.group = json.optional_count("group");
-  row.window = json.optional_count("window");
-  row.rows = json.optional_count("rows");
-  row.sequences = json.optional_count("sequences");
-  row.threads = json.optional_count("threads");
-  row.samples = json.optional_count("samples");
-  row.bytes = json.optional_count("bytes", 0);
-  row.median_ms = json.positive("median_ms");
-  row.p25_ms = json.positive("p25_ms");
-  row.p75_ms = json.positive("p75_ms");
+  if (json.find("v") == nullptr) row.v = row.k;
   if (row.p25_ms > row.median_ms) json.refuse("p25_ms", fmt::format("at most median_ms, {:g}", row.median_ms));
   if (row.p75_ms < row.median_ms) json.refuse("p75_ms", fmt::format("at least median_ms, {:g}", row.median_ms));
-  row.min_ms = json.optional_size("min_ms");
-  row.spread = json.optional_size("spread");
-  row.gbps = json.optional_size("gbps");
-  row.read_gbps = json.optional_size("read_gbps");
-  row.fraction_of_read = json.optional_size("fraction_of_read");
-  row.speedup_vs_f16 = json.optional_size("speedup_vs_f16");
-  row.noisy = json.flag("noisy");
   return row;
 }
 

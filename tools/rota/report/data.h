@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/fields.h"
+
 // What `rota bench` and `rota distort` wrote, read back. A file may come from anywhere: whatever is in these structs
 // was checked.
 
@@ -19,16 +21,7 @@ struct Origin {
   std::vector<std::string> devices;
 };
 
-struct BenchRow {
-  std::string op, k, v;  // v is k where there is only one
-  std::string device, model;
-  std::uint64_t head_dim = 0, keys = 0;
-  std::optional<std::uint64_t> value_dim, kv_heads, group, window, rows, sequences, threads, samples, bytes;
-  double median_ms = 0, p25_ms = 0, p75_ms = 0;
-  std::optional<double> min_ms, spread, gbps, read_gbps, fraction_of_read, speedup_vs_f16;
-  bool noisy = false;
-};
-
+// A row whose file names one codec has it for keys and values.
 struct Bench {
   Origin origin;
   std::optional<double> read_spread;
