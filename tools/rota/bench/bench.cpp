@@ -371,7 +371,7 @@ void add_shape(CLI::App& command, Options& options) {
   add_numbers(command, "--sequences,--parallel", options.sequences, "Sequences in one call (1)");
   add_number(command, "--window", options.window, "Newest keys that are seen, if not all");
   add_number(command, "--tail", options.tail, "Newest tokens that are dense where others are sealed (128)");
-  add_choice(command, "--pages", options.pages, {"contiguous", "scattered"}, "How pages lie in memory");
+  add_choice(command, "--pages", options.pages, {{"contiguous", "scattered"}, "How pages lie in memory"});
 }
 
 }  // namespace
@@ -394,15 +394,15 @@ void add_bench(CLI::App& app, Invocation& invocation) {
            "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
            "  rota bench attend -o json > bench.json && rota report bench.json",
        .run = [&invocation, options] { print(Bench(*options, invocation).run(), options->output); }});
-  require(add_choice(command, "OP", options->op, {kBenchOps.begin(), kBenchOps.end()},
-                     "What to time: attend, rope, seal or store"));
+  require(add_choice(command, "OP", options->op,
+                     {{kBenchOps.begin(), kBenchOps.end()}, "What to time: attend, rope, seal or store"}));
   add_shape(command, *options);
   add_numbers(command, "-t,--threads", options->threads, "Threads of the CPU (all)");
   add_device(command, options->device, "Where to run, e.g. vulkan:0 (cpu)");
   add_number(command, "--rotate", options->rotate_mib,
              "MiB that calls go round through, so that caches are cold; 0 keeps them warm (512)");
-  add_real(command, "--seconds", options->seconds, {.least = 0.1, .most = 86400}, "How long to measure, about (30)",
-           "S");
+  add_real(command, "--seconds", options->seconds,
+           {.least = 0.1, .most = 86400, .said = {"How long to measure, about (30)", "S"}});
   add_output(command, options->output);
 }
 

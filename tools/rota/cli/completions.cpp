@@ -290,7 +290,7 @@ void add_completions(CLI::App& app, Invocation&) {
                                   "  source <(rota completions bash)\n"
                                   "  rota completions fish > ~/.config/fish/completions/rota.fish",
                         .run = [&app, shell] { fmt::print("{}", completions(describe(app), shells.at(*shell))); }});
-  require(add_choice(command, "SHELL", *shell, {"bash", "zsh", "fish"}, "Whose: bash, zsh or fish"));
+  require(add_choice(command, "SHELL", *shell, {{"bash", "zsh", "fish"}, "Whose: bash, zsh or fish"}));
 }
 
 }  // namespace rota::tool

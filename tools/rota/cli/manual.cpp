@@ -113,8 +113,8 @@ void add_manual(CLI::App& app, Invocation&) {
             .description = "Print a command's man page, or write all of them",
             .footer = "Examples:\n  rota manual bench | man -l -\n  rota manual --all ~/.local/share/man/man1",
             .run = run});
-  CLI::Option& one = add_text(command, "COMMAND", *name, "Whose page; else that of rota itself", "COMMAND");
-  exclude(add_text(command, "--all", *folder, "Write every page into this folder", "FOLDER"), one);
+  CLI::Option& one = add_text(command, "COMMAND", *name, {"Whose page; else that of rota itself", "COMMAND"});
+  exclude(add_text(command, "--all", *folder, {"Write every page into this folder", "FOLDER"}), one);
 }
 
 }  // namespace rota::tool

@@ -56,27 +56,26 @@ CLI::Option& add_flag(CLI::App& command, const std::string& names, bool& flag, c
   return *command.add_flag(names, flag, description);
 }
 
-CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const std::string& description,
-                      const std::string& type) {
-  return *command.add_option(names, text, description)->type_name(type);
+CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const ValueText& said) {
+  return *command.add_option(names, text, said.description)->type_name(said.type);
 }
 
-CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& texts, Several several,
-                       const std::string& description, const std::string& type) {
-  CLI::Option& option = *command.add_option(names, texts, description)->type_name(type);
-  if (several == Several::with_commas) option.delimiter(',');
-  if (several != Several::as_words) option.allow_extra_args(false);
+CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& texts,
+                       const SeveralTexts& how) {
+  CLI::Option& option = *command.add_option(names, texts, how.said.description)->type_name(how.said.type);
+  if (how.several == Several::with_commas) option.delimiter(',');
+  if (how.several != Several::as_words) option.allow_extra_args(false);
   return option;
 }
 
-CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice,
-                        const std::vector<std::string>& choices, const std::string& description) {
-  return take_one_of(*command.add_option(names, choice, description), choices);
+CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice, const Choices& choices) {
+  return take_one_of(*command.add_option(names, choice, choices.description), choices.names);
 }
 
 CLI::Option& add_choices(CLI::App& command, const std::string& names, std::vector<std::string>& chosen,
-                         const std::vector<std::string>& choices, const std::string& description) {
-  return take_one_of(add_texts(command, names, chosen, Several::with_commas, description, {}), choices);
+                         const Choices& choices) {
+  return take_one_of(add_texts(command, names, chosen, {Several::with_commas, {choices.description, {}}}),
+                     choices.names);
 }
 
 CLI::Option& add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
@@ -98,23 +97,23 @@ CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vecto
               ->type_name("N,...");
 }
 
-CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number, RealRange range,
-                      const std::string& description, const std::string& type) {
+CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number,
+                      const RealRange& range) {
   const auto in_range = [range](const std::string& text) {
     double value = 0;
     const bool is_number = CLI::detail::lexical_cast(text, value);
     if (is_number && value >= range.least && value <= range.most) return std::string();
     return fmt::format("\"{}\" is no number from {} to {}", text, range.least, range.most);
   };
-  return *command.add_option(names, number, description)->check(in_range)->type_name(type);
+  return *command.add_option(names, number, range.said.description)->check(in_range)->type_name(range.said.type);
 }
 
 CLI::Option& add_model(CLI::App& command, std::string& model) {
-  return add_text(command, "-m,--model", model, "Name of a known model, or path of a GGUF file", "MODEL");
+  return add_text(command, "-m,--model", model, {"Name of a known model, or path of a GGUF file", "MODEL"});
 }
 
 CLI::Option& add_device(CLI::App& command, std::string& device, const std::string& description) {
-  return add_text(command, "--device", device, description, "ID");
+  return add_text(command, "--device", device, {description, "ID"});
 }
 
 void add_output(CLI::App& command, Output& output) {
@@ -148,8 +147,9 @@ std::vector<CodecPair> CodecLists::pairs() const {
 
 void add_codecs(CLI::App& command, CodecLists& codecs) {
   const auto add = [&](const char* name, std::vector<std::string>& list, const char* what) {
-    add_texts(command, name, list, Several::with_commas,
-              fmt::format("Codecs of {}: f16, bf16, f32 or turbo2 to turbo8", what), "CODEC,...");
+    add_texts(
+        command, name, list,
+        {Several::with_commas, {fmt::format("Codecs of {}: f16, bf16, f32 or turbo2 to turbo8", what), "CODEC,..."}});
   };
   add("--cache-type-k", codecs.k, "keys");
   add("--cache-type-v", codecs.v, "values, each for one of -ctk");

@@ -27,23 +27,36 @@ struct CommandSpec {
 
 CLI::App& add_command(CLI::App& app, const CommandSpec& spec);
 
-// `names` are "-o,--output", or one without dashes for what is told by its place. `type` is what help calls the value.
+// `names` are "-o,--output", or one without dashes for what is told by its place.
+
+struct ValueText {
+  std::string description;
+  std::string type;  // what help calls the value
+};
 
 CLI::Option& add_flag(CLI::App& command, const std::string& names, bool& flag, const std::string& description);
 
-CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const std::string& description,
-                      const std::string& type);
+CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const ValueText& said);
 
 enum class Several { with_commas, given_again, as_words };
 
-CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& texts, Several several,
-                       const std::string& description, const std::string& type);
+struct SeveralTexts {
+  Several several;
+  ValueText said;
+};
+
+CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<std::string>& texts,
+                       const SeveralTexts& how);
 
 // Shown as "md|csv", and completed so.
-CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice,
-                        const std::vector<std::string>& choices, const std::string& description);
+struct Choices {
+  std::vector<std::string> names;
+  std::string description;
+};
+
+CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice, const Choices& choices);
 CLI::Option& add_choices(CLI::App& command, const std::string& names, std::vector<std::string>& chosen,
-                         const std::vector<std::string>& choices, const std::string& description);
+                         const Choices& choices);
 
 // Whole numbers.
 CLI::Option& add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
@@ -55,10 +68,11 @@ CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vecto
 
 struct RealRange {
   double least, most;
+  ValueText said;
 };
 
-CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number, RealRange range,
-                      const std::string& description, const std::string& type);
+CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number,
+                      const RealRange& range);
 
 // -m, --model: what find_model() takes
 CLI::Option& add_model(CLI::App& command, std::string& model);

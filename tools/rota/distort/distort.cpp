@@ -311,16 +311,17 @@ void add_distort(CLI::App& app, Invocation& invocation) {
                  "  rota distort captures/ --tail 64\n"
                  "  rota distort captures/ --random gaussian -o json > distort.json && rota report distort.json",
        .run = [options, &invocation] { run(*options, invocation); }});
-  add_text(command, "CAPTURES", options->captures, "Folder of NAME_q, NAME_k and NAME_v, .npy or .raw", "FOLDER");
-  add_choices(command, "--random", options->random, kDistributions,
-              "Random numbers, beside captures; all without them");
+  add_text(command, "CAPTURES", options->captures, {"Folder of NAME_q, NAME_k and NAME_v, .npy or .raw", "FOLDER"});
+  add_choices(command, "--random", options->random,
+              {kDistributions, "Random numbers, beside captures; all without them"});
   add_number(command, "--head-dim", options->head_dim, "Numbers in a head of random ones (128)");
   add_device(command, options->device, "Where pages are sealed, e.g. vulkan:0");
   add_number(command, "--page", options->page, "Tokens of a page: 64 or 128");
   add_number(command, "--tail", options->tail, "Newest tokens, which stay as they are (128)");
   add_number(command, "--sinks", options->sinks, "First tokens, which stay as they are (4)");
-  add_real(command, "--scale", options->scale, {.least = 1e-30, .most = 1e30},
-           "Factor of logits; else of index.json, else 1 / sqrt(dim)", "FACTOR");
+  add_real(
+      command, "--scale", options->scale,
+      {.least = 1e-30, .most = 1e30, .said = {"Factor of logits; else of index.json, else 1 / sqrt(dim)", "FACTOR"}});
   add_output(command, options->output);
 }
 

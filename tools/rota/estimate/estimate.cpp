@@ -479,8 +479,10 @@ void add_shape(CLI::App& command, Options& options) {
   add_number(command, "--head-dim", options.head_dim, "Numbers in a key");
   add_number(command, "--value-dim", options.value_dim, "Numbers in a value, if not as many");
   add_number(command, "--window", options.window, "Newest tokens that these layers see, if not all");
-  add_texts(command, "--group", options.groups, Several::given_again,
-            "More layers, of another kind: layers=22,kv-heads=1,head-dim=256,window=512; may be given again", "GROUP");
+  add_texts(
+      command, "--group", options.groups,
+      {Several::given_again,
+       {"More layers, of another kind: layers=22,kv-heads=1,head-dim=256,window=512; may be given again", "GROUP"}});
 }
 
 }  // namespace
@@ -506,9 +508,10 @@ void add_estimate(CLI::App& app, Invocation& invocation) {
   add_number(command, "--tail", options->tail, "Newest tokens that are never sealed");
   add_number(command, "--sinks", options->sinks, "First tokens that are never sealed");
   add_device(command, options->device, "Device whose memory it is held against");
-  add_text(command, "--memory", options->memory, "Memory in place of a device's: 24GiB", "BYTES");
-  add_text(command, "--weights", options->weights, "Memory that weights take; of a GGUF file, else its size", "BYTES");
-  add_text(command, "--reserve", options->reserve, "Memory to leave free beside weights and cache", "BYTES");
+  add_text(command, "--memory", options->memory, {"Memory in place of a device's: 24GiB", "BYTES"});
+  add_text(command, "--weights", options->weights,
+           {"Memory that weights take; of a GGUF file, else its size", "BYTES"});
+  add_text(command, "--reserve", options->reserve, {"Memory to leave free beside weights and cache", "BYTES"});
   exclude(add_flag(command, "--fit", options->fit, "Find the longest context that fits; exits 1 if none does"),
           contexts);
   add_output(command, options->output);

@@ -70,8 +70,8 @@ int decade_below(double value) {
 // From values to places.
 class Mapping {
  public:
-  Mapping(Scale scale, double low, double high, double from, double to)
-      : log_(scale == Scale::logarithmic), low_(low), high_(high), from_(from), to_(to) {}
+  Mapping(Scale scale, Interval values, double from, double to)
+      : log_(scale == Scale::logarithmic), low_(values.low), high_(values.high), from_(from), to_(to) {}
 
   double operator()(double value) const {
     const double part = log_ ? std::log10(value / low_) / std::log10(high_ / low_) : (value - low_) / (high_ - low_);
@@ -111,21 +111,35 @@ std::vector<std::string> tick_texts(const Axis& axis, const std::vector<double>&
   return texts;
 }
 
+struct Place {
+  double x, y;
+};
+struct Extent {
+  double width, height;
+};
+
+// What axes stand around.
+struct Frame {
+  double left, right, top, bottom;
+};
+
 class Drawing {
  public:
-  void line(std::string_view kind, double x1, double y1, double x2, double y2) {
-    add(R"(<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>)", kind, x1, y1, x2, y2);
+  void line(std::string_view kind, Place from, Place to) {
+    add(R"(<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>)", kind, from.x, from.y, to.x, to.y);
   }
   // `anchor` is start, middle or end.
-  void text(std::string_view kind, double x, double y, std::string_view anchor, std::string_view text) {
-    add(R"(<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)", kind, x, y, anchor, escaped(text));
+  void text(std::string_view kind, Place at, std::string_view anchor, std::string_view text) {
+    add(R"(<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>)", kind, at.x, at.y, anchor,
+        escaped(text));
   }
-  void upright_text(std::string_view kind, double x, double y, std::string_view text) {
+  void upright_text(std::string_view kind, Place at, std::string_view text) {
     add(R"_(<text class="{}" transform="translate({:.1f} {:.1f}) rotate(-90)" text-anchor="middle">{}</text>)_", kind,
-        x, y, escaped(text));
+        at.x, at.y, escaped(text));
   }
-  void bar(std::string_view kind, double x, double y, double width, double height) {
-    add(R"(<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>)", kind, x, y, width, height);
+  void bar(std::string_view kind, Place corner, Extent extent) {
+    add(R"(<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>)", kind, corner.x, corner.y,
+        extent.width, extent.height);
   }
   void path(const Style& style, const std::vector<std::pair<double, double>>& places) {
     std::string steps;
@@ -134,15 +148,15 @@ class Drawing {
     add(R"(<path class="line" d="{}"{}/>)", steps,
         *dash == '\0' ? std::string() : fmt::format(R"( stroke-dasharray="{}")", dash));
   }
-  void marker(const Style& style, bool hollow, double x, double y) {
+  void marker(const Style& style, bool hollow, Place at) {
     const std::string_view kind = hollow ? "mark hollow" : "mark";
     if (style.marker % kMarkers == 0) {
-      add(R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"/>)", kind, x, y, kMarker);
+      add(R"(<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"/>)", kind, at.x, at.y, kMarker);
       return;
     }
     std::string corners;
     for (const auto& [right, down] : corners_of(style.marker % kMarkers)) {
-      corners += fmt::format("{:.1f},{:.1f} ", x + kMarker * right, y + kMarker * down);
+      corners += fmt::format("{:.1f},{:.1f} ", at.x + kMarker * right, at.y + kMarker * down);
     }
     corners.pop_back();
     add(R"(<polygon class="{}" points="{}"/>)", kind, corners);
@@ -194,38 +208,37 @@ class Drawing {
   std::string text_{};
 };
 
-void draw_x_axis(Drawing& drawing, const Axis& axis, const Mapping& place, double top, double bottom,
-                 double title_centre) {
+void draw_x_axis(Drawing& drawing, const Axis& axis, const Mapping& place, const Frame& frame) {
   const std::vector<double> ticks = ticks_of(axis, {place.low(), place.high()}, 8);
   const std::vector<std::string> texts = tick_texts(axis, ticks);
   double free_from = -kWidth;
   for (std::size_t at = 0; at < ticks.size(); ++at) {
     const double x = place(ticks[at]), half = width_of(texts[at]) / 2;
-    drawing.line("grid", x, top, x, bottom);
-    drawing.line("axis", x, bottom, x, bottom + 4);
+    drawing.line("grid", {x, frame.top}, {x, frame.bottom});
+    drawing.line("axis", {x, frame.bottom}, {x, frame.bottom + 4});
     if (x - half < free_from) continue;
-    drawing.text("tick", x, bottom + 18, "middle", texts[at]);
+    drawing.text("tick", {x, frame.bottom + 18}, "middle", texts[at]);
     free_from = x + half + 4;
   }
-  drawing.text("axis-title", title_centre, bottom + 37, "middle", axis.title);
+  drawing.text("axis-title", {(frame.left + frame.right) / 2, frame.bottom + 37}, "middle", axis.title);
 }
 
 void draw_spread(Drawing& drawing, double x, const Interval& spread, const Mapping& place) {
   const double low = place(spread.low), high = place(spread.high);
   if (std::abs(high - low) < 1) return;
-  drawing.line("whisker", x, low, x, high);
-  for (const double y : {low, high}) drawing.line("whisker", x - 3.5, y, x + 3.5, y);
+  drawing.line("whisker", {x, low}, {x, high});
+  for (const double y : {low, high}) drawing.line("whisker", {x - 3.5, y}, {x + 3.5, y});
 }
 
 bool has_line(const Series& series) { return series.drawn == Drawn::line || series.drawn == Drawn::line_with_markers; }
 
 bool is_hollow(const Series& series) { return std::ranges::all_of(series.points, &Point::hollow); }
 
-void draw_mark(Drawing& drawing, const Series& series, bool hollow, double x, double y) {
+void draw_mark(Drawing& drawing, const Series& series, bool hollow, Place at) {
   if (series.drawn == Drawn::levels) {
-    drawing.line("level", x - 2.2 * kMarker, y, x + 2.2 * kMarker, y);
+    drawing.line("level", {at.x - 2.2 * kMarker, at.y}, {at.x + 2.2 * kMarker, at.y});
   } else {
-    drawing.marker(series.style, hollow, x, y);
+    drawing.marker(series.style, hollow, at);
   }
 }
 
@@ -241,7 +254,7 @@ void draw_series(Drawing& drawing, const Series& series, const Mapping& x, const
     if (point.spread) draw_spread(drawing, across, *point.spread, y);
     if (series.drawn == Drawn::line) continue;
     drawing.open(series.style, point.note);
-    draw_mark(drawing, series, point.hollow, across, down);
+    draw_mark(drawing, series, point.hollow, {across, down});
     drawing.close();
   }
   drawing.close();
@@ -260,8 +273,8 @@ double draw_legend(Drawing& drawing, const std::vector<Series>& series, double l
     }
     drawing.open(one.style, name == one.name ? std::string() : one.name);
     if (has_line(one)) drawing.path(one.style, {{x, y - 4}, {x + kSample, y - 4}});
-    if (one.drawn != Drawn::line) draw_mark(drawing, one, is_hollow(one), x + kSample / 2, y - 4);
-    drawing.text("legend", x + kSample + 6, y, "start", name);
+    if (one.drawn != Drawn::line) draw_mark(drawing, one, is_hollow(one), {x + kSample / 2, y - 4});
+    drawing.text("legend", {x + kSample + 6, y}, "start", name);
     drawing.close();
     x += width + kGap;
   }
@@ -381,28 +394,29 @@ std::string svg(const LineChart& chart) {
   const bool named = std::ranges::any_of(chart.series, [](const Series& series) {
     return std::ranges::any_of(series.points, [](const Point& point) { return !point.name.empty(); });
   });
-  const double left = 24 + widest + 8, right = kWidth - (named ? 56 : 22), top = 16, bottom = top + kPlotHeight;
-  const Mapping x(chart.x.scale, x_range.low, x_range.high, left, right);
-  const Mapping y(chart.y.scale, y_range.low, y_range.high, bottom, top);
+  constexpr double kTop = 16;
+  const Frame frame{24 + widest + 8, kWidth - (named ? 56 : 22), kTop, kTop + kPlotHeight};
+  const Mapping x(chart.x.scale, x_range, frame.left, frame.right);
+  const Mapping y(chart.y.scale, y_range, frame.bottom, frame.top);
 
   Drawing drawing;
   for (std::size_t at = 0; at < y_ticks.size(); ++at) {
     const double place = y(y_ticks[at]);
-    drawing.line("grid", left, place, right, place);
-    drawing.text("tick", left - 7, place + 4, "end", y_texts[at]);
+    drawing.line("grid", {frame.left, place}, {frame.right, place});
+    drawing.text("tick", {frame.left - 7, place + 4}, "end", y_texts[at]);
   }
-  draw_x_axis(drawing, chart.x, x, top, bottom, (left + right) / 2);
-  drawing.line("axis", left, top, left, bottom);
-  drawing.line("axis", left, bottom, right, bottom);
-  drawing.upright_text("axis-title", 14, (top + bottom) / 2, chart.y.title);
+  draw_x_axis(drawing, chart.x, x, frame);
+  drawing.line("axis", {frame.left, frame.top}, {frame.left, frame.bottom});
+  drawing.line("axis", {frame.left, frame.bottom}, {frame.right, frame.bottom});
+  drawing.upright_text("axis-title", {14, (frame.top + frame.bottom) / 2}, chart.y.title);
   for (const Series& series : chart.series) draw_series(drawing, series, x, y);
   // Over all lines.
   for (const Series& series : chart.series) {
     for (const Point& point : series.points) {
-      if (!point.name.empty()) drawing.text("name", x(point.x) + 6, y(point.y) - 6, "start", point.name);
+      if (!point.name.empty()) drawing.text("name", {x(point.x) + 6, y(point.y) - 6}, "start", point.name);
     }
   }
-  const double end = draw_legend(drawing, chart.series, left, bottom + 62);
+  const double end = draw_legend(drawing, chart.series, frame.left, frame.bottom + 62);
   return drawing.finished(chart.label, end);
 }
 
@@ -420,47 +434,48 @@ std::string svg(const BarChart& chart) {
     }
   }
   if (lines == 0) return {};
-  const double left = 8 + widest + 8, right = kWidth - kValueRoom, top = chart.limit ? 26 : 8;
-  const double bottom = top + kPitch * static_cast<double>(lines) + 6;
+  const double top = chart.limit ? 26 : 8;
+  const Frame frame{8 + widest + 8, kWidth - kValueRoom, top, top + kPitch * static_cast<double>(lines) + 6};
   const Axis axis{chart.axis_title, Scale::from_zero};
-  const Mapping x(axis.scale, 0, range_of(axis.scale, 0, highest).high, left, right);
+  const Mapping x(axis.scale, {0, range_of(axis.scale, 0, highest).high}, frame.left, frame.right);
 
   Drawing drawing, values;  // values lie over the limit's line, bars below it
-  draw_x_axis(drawing, axis, x, top, bottom, (left + right) / 2);
-  double y = top + 4;
+  draw_x_axis(drawing, axis, x, frame);
+  double y = frame.top + 4;
   for (const BarGroup& group : chart.groups) {
     if (!group.title.empty()) {
-      values.text("group", left + 4, y + 14, "start", group.title);
+      values.text("group", {frame.left + 4, y + 14}, "start", group.title);
       y += kPitch;
     }
     for (const Bar& bar : group.bars) {
       const double middle = y + kPitch / 2, end = x(bar.value);
       double text_from = end;
       drawing.open(bar.style, bar.note);
-      drawing.text("legend", left - 7, middle + 4, "end", cut(bar.name, kLongestBarName));
-      drawing.bar(bar.hollow ? "bar hollow" : "bar", left, middle - kThickness / 2, end - left, kThickness);
+      drawing.text("legend", {frame.left - 7, middle + 4}, "end", cut(bar.name, kLongestBarName));
+      drawing.bar(bar.hollow ? "bar hollow" : "bar", {frame.left, middle - kThickness / 2},
+                  {end - frame.left, kThickness});
       if (bar.spread && x(bar.spread->high) - x(bar.spread->low) >= 1) {
         const double low = x(bar.spread->low), high = x(bar.spread->high);
-        drawing.line("whisker over", low, middle, high, middle);
-        for (const double place : {low, high}) drawing.line("whisker over", place, middle - 4, place, middle + 4);
+        drawing.line("whisker over", {low, middle}, {high, middle});
+        for (const double place : {low, high}) drawing.line("whisker over", {place, middle - 4}, {place, middle + 4});
         text_from = std::max(text_from, high);
       }
       drawing.close();
-      values.text("value", text_from + 6, middle + 4, "start", number_text(bar.value));
+      values.text("value", {text_from + 6, middle + 4}, "start", number_text(bar.value));
       y += kPitch;
     }
   }
-  drawing.line("axis", left, top, left, bottom);
-  drawing.line("axis", left, bottom, right, bottom);
+  drawing.line("axis", {frame.left, frame.top}, {frame.left, frame.bottom});
+  drawing.line("axis", {frame.left, frame.bottom}, {frame.right, frame.bottom});
   if (chart.limit) {
     const double place = x(chart.limit->value);
-    drawing.line("limit", place, top - 6, place, bottom);
+    drawing.line("limit", {place, frame.top - 6}, {place, frame.bottom});
     // Its name must not leave the drawing on either side.
     const double half = std::min(width_of(chart.limit->name) / 2, kWidth / 2);
-    drawing.text("limit-name", std::clamp(place, half, kWidth - half), top - 11, "middle", chart.limit->name);
+    drawing.text("limit-name", {std::clamp(place, half, kWidth - half), frame.top - 11}, "middle", chart.limit->name);
   }
   drawing.append(values);
-  return drawing.finished(chart.label, bottom + 46);
+  return drawing.finished(chart.label, frame.bottom + 46);
 }
 
 }  // namespace rota::tool

@@ -68,10 +68,11 @@ void add_report(CLI::App& app, Invocation&) {
                                   "  rota bench attend -o json > bench.json && rota report bench.json\n"
                                   "  rota report before.json after.json distort.json -O report.html",
                         .run = [options] { run(*options); }});
-  require(add_texts(command, "FILES", options->files, Several::as_words,
-                    "JSON of rota bench and rota distort; series of several are told apart by name", "FILE"));
-  add_text(command, "-O,--out", options->out, "File to write; - is stdout", "FILE");
-  add_text(command, "--title", options->title, "Title of the page", "TEXT");
+  require(add_texts(
+      command, "FILES", options->files,
+      {Several::as_words, {"JSON of rota bench and rota distort; series of several are told apart by name", "FILE"}}));
+  add_text(command, "-O,--out", options->out, {"File to write; - is stdout", "FILE"});
+  add_text(command, "--title", options->title, {"Title of the page", "TEXT"});
 }
 
 }  // namespace rota::tool
