@@ -1,0 +1,145 @@
+#include "estimate/request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "cli/command.h"
+#include "rota/device.h"
+
+namespace rota::tool {
+namespace {
+
+// "8GiB", "4.5 GB", "1000": bytes.
+std::uint64_t parsed_bytes(const std::string& option, const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  std::string unit;
+  for (const char* at = end; at != text.data() + text.size(); ++at) {
+    if (*at != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*at)));
+  }
+  constexpr std::string_view kPrefixes = "kmgtp";
+  double scale = 1;
+  if (!unit.empty() && unit != "b") {
+    const std::size_t prefix = kPrefixes.find(unit.front());
+    const std::string rest = unit.substr(1);
+    if (prefix == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib")) scale = 0;
+    // As llama.cpp and most tools have it, "G" alone is 2^30.
+    for (std::size_t step = 0; step <= prefix && scale > 0; ++step) scale *= rest == "b" ? 1000 : 1024;
+  }
+  const double bytes = number * scale;
+  if (error != std::errc{} || scale == 0 || !(bytes >= 0) || bytes >= 0x1p63) {
+    fail_usage(fmt::format("{} is \"{}\"; wanted bytes below 2^63, such as 8GiB, 4.5GB or 123456", option, text));
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+struct Shape {
+  std::uint64_t layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
+};
+
+void add_group(Model& model, const Shape& shape) {
+  constexpr std::uint64_t kMostLayers = 65536;
+  if (shape.layers == 0 || shape.kv_heads == 0 || shape.head_dim == 0) {
+    fail_usage("a model without a name needs layers, KV heads and the size of a head, each at least 1",
+               "rota estimate --layers 32 --kv-heads 8 --head-dim 128 -c 8192");
+  }
+  if (shape.layers > kMostLayers - model.layers()) {
+    fail_usage(fmt::format("--layers is {}; wanted at most {} in all", shape.layers, kMostLayers));
+  }
+  LayerGroup& group = model.groups.emplace_back();
+  group.kv_heads = group.query_heads = narrowed("--kv-heads", shape.kv_heads);
+  group.head_dim = narrowed("--head-dim", shape.head_dim);
+  group.value_dim = shape.value_dim == 0 ? group.head_dim : narrowed("--value-dim", shape.value_dim);
+  if (shape.window > 0) group.window = shape.window;
+  const auto first = static_cast<std::uint32_t>(model.layers());
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) group.layers.push_back(first + layer);
+}
+
+bool parse_whole(const char* first, const char* last, std::uint64_t& number) {
+  const auto [end, error] = std::from_chars(first, last, number);
+  return end == last && error == std::errc{};
+}
+
+// "layers=22,kv-heads=1,head-dim=256,window=512"
+Shape parsed_group(const std::string& text) {
+  Shape shape;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, equals), value = part.substr(std::min(equals + 1, part.size()));
+    std::uint64_t* const field = name == "layers"      ? &shape.layers
+                                 : name == "kv-heads"  ? &shape.kv_heads
+                                 : name == "head-dim"  ? &shape.head_dim
+                                 : name == "value-dim" ? &shape.value_dim
+                                 : name == "window"    ? &shape.window
+                                                       : nullptr;
+    const char* const last = value.data() + value.size();
+    if (field == nullptr || value.empty() || !parse_whole(value.data(), last, *field)) {
+      fail_usage(
+          fmt::format("--group has \"{}\"; wanted layers, kv-heads, head-dim, value-dim or window, = and a number",
+                      part),
+          "rota estimate --group layers=22,kv-heads=1,head-dim=256,window=512");
+    }
+    begin = end + 1;
+  }
+  return shape;
+}
+
+}  // namespace
+
+void fail_usage(std::string what, std::string next) { throw Failure(Exit::usage, std::move(what), std::move(next)); }
+
+std::uint32_t narrowed(const std::string& option, std::uint64_t number) {
+  if (number > std::numeric_limits<std::uint32_t>::max()) {
+    fail_usage(fmt::format("{} is {}; wanted a number below 2^32", option, number));
+  }
+  return static_cast<std::uint32_t>(number);
+}
+
+Model chosen_model(const EstimateOptions& options) {
+  const bool one_group = options.layers > 0 || options.kv_heads > 0 || options.head_dim > 0;
+  if (!options.model.empty()) {
+    if (one_group || !options.groups.empty()) fail_usage("--model has its own layers; wanted it, or layers by options");
+    return find_model(options.model);
+  }
+  if (!one_group && options.groups.empty()) {
+    fail_usage("which model? Wanted -m with a name or a GGUF file, or --layers, --kv-heads and --head-dim",
+               "rota estimate --list-models");
+  }
+  Model model{.name = "layers by options", .title = "Layers by options"};
+  if (one_group) {
+    add_group(model, {options.layers, options.kv_heads, options.head_dim, options.value_dim, options.window});
+  }
+  for (const std::string& group : options.groups) add_group(model, parsed_group(group));
+  return model;
+}
+
+MemoryBudget chosen_memory(const EstimateOptions& options, const Model& model) {
+  MemoryBudget memory{.of = options.device, .weights = model.weights_bytes.value_or(0)};
+  if (!options.weights.empty()) memory.weights = parsed_bytes("--weights", options.weights);
+  if (!options.reserve.empty()) memory.reserved = parsed_bytes("--reserve", options.reserve);
+  if (!options.memory.empty()) {
+    memory.of = "--memory";
+    memory.all = parsed_bytes("--memory", options.memory);
+    return memory;
+  }
+  for (const BackendReport& backend : list_backends().value()) {
+    for (const DeviceInfo& device : backend.devices) {
+      if (device.id != options.device) continue;
+      memory.all = device.memory_bytes;
+      return memory;
+    }
+  }
+  throw Failure(Exit::no_such_device,
+                fmt::format("there is no device \"{}\" to hold the cache against", options.device),
+                "rota devices, or rota estimate --memory 24GiB for one that is not here");
+}
+
+}  // namespace rota::tool
