@@ -173,7 +173,7 @@ std::vector<Case> cases_of(const Options& options, const std::optional<Model>& m
     for (const Layers& layers : kinds) {
       for (Case& one : cases_of(options, layers)) {
         one.device = device;
-        cases.push_back(std::move(one));
+        cases.push_back(one);
       }
     }
   }
