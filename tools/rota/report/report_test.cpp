@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/fields.h"
 #include "harness/tool_run.h"
 
 // `rota report`, from files to the page. ROTA_SOURCE_FOLDER is set by the build.
@@ -94,6 +95,50 @@ class Reported : public testing::Test {
 
   std::string folder_;
 };
+
+// A row of which every field is another than in the row of any other number.
+rota::tool::BenchRow row_with(std::uint64_t number) {
+  const std::string text = std::to_string(number);
+  const auto real = static_cast<double>(number);
+  return {.op = std::string(rota::tool::kBenchOps.at(number)),
+          .k = "turbo" + text,
+          .v = "turbo" + text + text,
+          .device = "vulkan:" + text,
+          .model = "model " + text,
+          .head_dim = number,
+          .keys = number,
+          .layers = number,
+          .value_dim = number,
+          .kv_heads = number,
+          .group = number,
+          .window = number,
+          .rows = number,
+          .sequences = number,
+          .threads = number,
+          .samples = number,
+          .calls_per_sample = number,
+          .bytes = number,
+          .median_ms = real,
+          .p25_ms = real,
+          .p75_ms = real,
+          .min_ms = real,
+          .spread = real,
+          .gbps = real,
+          .read_gbps = real,
+          .fraction_of_read = real,
+          .speedup_vs_f16 = real,
+          .noisy = number == 1};
+}
+
+TEST_F(Reported, EveryFieldThatBenchWritesAndReportReadsIsInTheTable) {
+  Json json = Json::parse(read(kBench));
+  json["rows"] = {rota::tool::bench_json(row_with(1)), rota::tool::bench_json(row_with(2))};
+  const std::string page = report(write("bench.json", json));
+  for (const rota::tool::BenchField& field : rota::tool::bench_fields()) {
+    const bool is_read = field.reading != rota::tool::Reading::ignored;
+    EXPECT_EQ(count(page, ">" + field.page.title() + "</th>"), is_read ? 1U : 0U) << field.key;
+  }
+}
 
 TEST_F(Reported, ShowsWhatWasMeasuredAndWhere) {
   const std::string page = report(kBench + " " + kDistort, "--title 'Night run'");
