@@ -150,4 +150,8 @@ Table table_of(const PageFormat& format) noexcept {
   return std::visit([&](const auto& codec) { return table_of(codec, format); }, format.codec);
 }
 
+double normal_error_of(const PageFormat& format) noexcept {
+  return std::visit([](const auto& codec) { return normal_error_of(codec); }, format.codec);
+}
+
 }  // namespace rota::codec

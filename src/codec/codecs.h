@@ -31,6 +31,7 @@ ops::PageLayout layout_of(const PageFormat& format) noexcept;
 ops::RotationShape rotation_of(const PageFormat& format) noexcept;  // {1, 0}: none
 std::uint32_t scale_rule_of(const PageFormat& format) noexcept;     // kByRms and the others of ops/seal
 Table table_of(const PageFormat& format) noexcept;
+double normal_error_of(const PageFormat& format) noexcept;  // mean square, at most; of values of mean 0 and variance 1
 
 // By code, from a format's table: what kernels multiply with.
 constexpr std::int32_t level_in(const std::uint32_t* table, std::uint32_t bits, std::uint32_t code) noexcept {

@@ -79,6 +79,17 @@ ops::RotationShape rotation_of(const Turbo& /*codec*/, std::uint32_t head_dim) n
 
 std::uint32_t scale_rule_of(const Turbo& codec) noexcept { return static_cast<std::uint32_t>(codec.scale); }
 
+double normal_error_of(const Turbo& codec) noexcept {
+  switch (codec.bits) {
+    case 2: return 0.1175;
+    case 3: return 0.0346;
+    case 4: return 0.00953;
+    case 5: return 0.00252;
+    case 6: return 0.000663;
+    default: return 0.0000884;
+  }
+}
+
 Table table_of(const Turbo& codec, const PageFormat& format) noexcept {
   Table table{};
   const std::uint32_t bits = codec.bits;

@@ -28,6 +28,7 @@ Status check(const Turbo& codec, const PageFormat& format);
 ops::RotationShape rotation_of(const Turbo& codec, std::uint32_t head_dim) noexcept;
 std::uint32_t scale_rule_of(const Turbo& codec) noexcept;
 Table table_of(const Turbo& codec, const PageFormat& format) noexcept;
+double normal_error_of(const Turbo& codec) noexcept;
 Description description_of(const Turbo& codec) noexcept;
 void read(const Description& from, Turbo& codec) noexcept;
 constexpr std::string_view name_of(const Turbo&) noexcept { return "turbo"; }

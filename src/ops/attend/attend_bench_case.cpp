@@ -47,8 +47,8 @@ class SideMaker {
         format_{.codec = turbo(4), .side = side, .head_dim = static_cast<std::uint32_t>(dim_), .tokens = kPage} {
     const KvCodec& codec = side == KvSide::keys ? what.k : what.v;
     const std::uint64_t all = pages_for(what.keys);
-    if (const auto* const turbo = std::get_if<Turbo>(&codec)) {
-      format_.codec = *turbo;
+    if (const std::optional<Codec> sealed = sealed_codec(codec)) {
+      format_.codec = *sealed;
       check(format_).value();
       sealed_pages_ = (what.keys - std::min(what.keys, what.tail)) / kPage;
       if (sealed_pages_ > 0) pattern_ = sealed_pages(device, format_, what.kv_heads);
@@ -91,7 +91,7 @@ class SideMaker {
       const auto list = std::make_shared<KvPages>();
       list->sealed_pages = sealed_pages_;
       const auto add = [&](const std::vector<std::uint32_t>& from, std::uint64_t count) {
-        for (std::uint64_t page = 0; page < count; ++page) list->places.push_back(from[sequence * count + page]);
+        for (std::uint64_t page = 0; page < count; ++page) list->page_table.push_back(from[sequence * count + page]);
       };
       add(sealed_order, sealed_pages_);
       add(dense_order, dense_pages_);
@@ -146,7 +146,7 @@ Work attend_work(Place& place, const AttendCase& what) {
   const std::vector<std::uint64_t> rows(what.sequences, what.rows);
   const double scale = 1 / std::sqrt(static_cast<double>(what.head_dim));
   const auto record = [=](Encoder& encoder, std::uint64_t copy) {
-    attend(encoder, {.q = q, .kv = (*views)[copy], .out = outs[copy], .scale = scale, .rows = rows});
+    attend(encoder, {.q = q, .kv = (*views)[copy], .out = outs[copy], .scale = scale, .query_tokens = rows});
   };
   return {.bytes = keys.read_bytes() + values.read_bytes(), .run = rotating(device, copies, record)};
 }

@@ -22,7 +22,7 @@ struct Case {
 using MakeWork = Work (*)(Place&, const SealCase&);
 
 void run_pages(benchmark::State& state, const Case& what, MakeWork make) {
-  const PageFormat format{.codec = {.bits = what.bits, .scale = what.scale, .key_mean = what.key_mean},
+  const PageFormat format{.codec = Turbo{.bits = what.bits, .scale = what.scale, .key_mean = what.key_mean},
                           .side = what.side,
                           .head_dim = what.head_dim};
   Place place = cpu_of(state);

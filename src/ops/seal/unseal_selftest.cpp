@@ -1,27 +1,13 @@
 #include <cmath>
 
+#include "codec/codecs.h"
 #include "runtime/selftest_pages.h"
 
 namespace rota::ops {
-namespace {
-
-// What the tables promise of a normal variable, as a mean square; the values have a variance of 4/3.
-double largest_error(std::uint32_t bits) {
-  switch (bits) {
-    case 2: return 4.0 / 3 * 0.1175;
-    case 3: return 4.0 / 3 * 0.0346;
-    case 4: return 4.0 / 3 * 0.00953;
-    case 5: return 4.0 / 3 * 0.00252;
-    case 6: return 4.0 / 3 * 0.000663;
-    default: return 4.0 / 3 * 0.0000884;
-  }
-}
-
-}  // namespace
-
 void unseal_selftest(runtime::SelfTestRun& run) {
+  constexpr double kVariance = 4.0 / 3;  // of the values
   for (const PageFormat& format : self_test_formats()) {
-    run.check(self_test_name(format), largest_error(format.bits()), [&]() -> Result<double> {
+    run.check(self_test_name(format), kVariance * codec::normal_error_of(format), [&]() -> Result<double> {
       auto pages = self_test_sealed(run.reference(), format);
       if (!pages) return pages.error();
       auto found = self_test_restored(run.subject(), format, *pages);

@@ -44,12 +44,12 @@ Work rope_of(Place& place, const BenchShape& shape) {
 }
 
 PageFormat format_of(const KvCodec& codec, KvSide side, std::uint64_t head_dim) {
-  const auto* const turbo = std::get_if<Turbo>(&codec);
-  if (turbo == nullptr) {
+  const std::optional<Codec> sealed = sealed_codec(codec);
+  if (!sealed) {
     throw Failure(Exit::usage, fmt::format("seal makes pages of turbo2 to turbo8, not of {}", name(codec)),
                   "rota bench seal -ctk turbo4 -ctv turbo4");
   }
-  const PageFormat format{.codec = *turbo, .side = side, .head_dim = static_cast<std::uint32_t>(head_dim)};
+  const PageFormat format{.codec = *sealed, .side = side, .head_dim = static_cast<std::uint32_t>(head_dim)};
   check(format).value();
   return format;
 }

@@ -39,7 +39,7 @@ class Calls {
         [&](Encoder& e) { rota::rope(e, {.tensors = {&x, 1}, .positions = {&position, 1}, .rotary = rotary}); });
   }
 
-  Status seal(const Turbo& codec, std::uint64_t dim) {
+  Status seal(const Codec& codec, std::uint64_t dim) {
     const SealPage page{.from = 0, .to = 0};
     return recorded([&](Encoder& e) {
       rota::seal(e, {.from = slots(from_, DType::f16, dim),
@@ -49,7 +49,7 @@ class Calls {
     });
   }
 
-  Status unseal(const Turbo& codec, std::uint64_t dim) {
+  Status unseal(const Codec& codec, std::uint64_t dim) {
     const UnsealPage page{.from = 0, .to = 0};
     return recorded([&](Encoder& e) {
       rota::unseal(e,
@@ -60,11 +60,11 @@ class Calls {
   Status attend(const KvCodec& codec, std::uint64_t dim) {
     const auto side = [&](KvSide which) {
       auto pages = std::make_shared<KvPages>();
-      const auto* const turbo = std::get_if<Turbo>(&codec);
-      KvSideView view{.dense = slots(from_, turbo == nullptr ? std::get<DType>(codec) : DType::f16, dim)};
+      const std::optional<Codec> sealing = sealed_codec(codec);
+      KvSideView view{.dense = slots(from_, sealing ? DType::f16 : std::get<DType>(codec), dim)};
       pages->page_table = {0};
-      if (turbo != nullptr) {
-        view.sealed = sealed(*turbo, which, dim);
+      if (sealing) {
+        view.sealed = sealed(*sealing, which, dim);
         pages->sealed_pages = 1;
       }
       view.sequences = {pages};
@@ -100,7 +100,7 @@ class Calls {
     return SlotView::head_major(buffer, dtype, {.page_slots = kTokens, .heads = kHeads, .dim = dim});
   }
 
-  SealedView sealed(const Turbo& codec, KvSide side, std::uint64_t dim) const {
+  SealedView sealed(const Codec& codec, KvSide side, std::uint64_t dim) const {
     const PageFormat format{.codec = codec, .side = side, .head_dim = static_cast<std::uint32_t>(dim)};
     return SealedView::packed(pages_, format, {.pages = 1, .heads = kHeads});
   }
@@ -166,9 +166,9 @@ void add_support(Device& device, Table& table) {
   each_codec("attend", [&](const KvCodec& codec, std::uint64_t dim) { return calls.attend(codec, dim); });
   each_codec("merge", [&](DType dtype, std::uint64_t dim) { return calls.merge(dtype, dim); });
   each_codec("rope", [&](DType dtype, std::uint64_t dim) { return calls.rope(dtype, dim); });
-  each_codec("seal", [&](const Turbo& codec, std::uint64_t dim) { return calls.seal(codec, dim); });
+  each_codec("seal", [&](const Codec& codec, std::uint64_t dim) { return calls.seal(codec, dim); });
   each_codec("store", [&](DType dtype, std::uint64_t dim) { return calls.store(dtype, dim); });
-  each_codec("unseal", [&](const Turbo& codec, std::uint64_t dim) { return calls.unseal(codec, dim); });
+  each_codec("unseal", [&](const Codec& codec, std::uint64_t dim) { return calls.unseal(codec, dim); });
 }
 
 }  // namespace rota::tool

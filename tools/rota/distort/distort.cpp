@@ -38,7 +38,7 @@ struct Options {
   Output output = Output::text;
 };
 
-bool is_sealed(const KvCodec& codec) { return std::holds_alternative<Turbo>(codec); }
+bool is_sealed(const KvCodec& codec) { return sealed_codec(codec).has_value(); }
 
 double bits_stored(const Trial& trial, KvSide side, std::uint64_t dim) {
   if (const auto* const dtype = std::get_if<DType>(&trial.codec)) return 8.0 * info(*dtype).bytes;

@@ -119,7 +119,7 @@ double ratio(double part, double whole) {
 }
 
 PageFormat page_format(const Trial& trial, KvSide side, std::uint64_t dim) {
-  return {.codec = std::get<Turbo>(trial.codec),
+  return {.codec = *sealed_codec(trial.codec),
           .side = side,
           .head_dim = static_cast<std::uint32_t>(dim),
           .tokens = trial.page};
@@ -183,8 +183,8 @@ double DistortMeter::output_error(std::size_t keys, std::size_t values) const {
 void DistortMeter::add_storage_errors(std::size_t trial) {
   const Head& restored = restored_[trial];
   const std::uint32_t tokens = trials_[trial].page;
-  const auto* const codec = std::get_if<Turbo>(&trials_[trial].codec);
-  const bool has_mean = codec != nullptr && codec->key_mean;
+  const bool has_mean =
+      sealed_codec(trials_[trial].codec) && page_format(trials_[trial], KvSide::keys, setting_.dim).has_mean();
   StorageSums &keys = sums_[trial].keys, &values = sums_[trial].values;
   for (std::uint64_t begin = 0; begin + tokens <= setting_.tokens; begin += tokens) {
     const Range range{std::clamp(setting_.sinks, begin, begin + tokens), begin + tokens};
