@@ -1,18 +1,23 @@
 #pragma once
 
-#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <vector>
 
+#include "cache/growth.h"
+
 namespace rota::cache {
 
-// Which pages of a pool are in use, and by how many sequences. Its lists grow with the pages that were ever used, so
-// that a pool costs nothing before.
+// Counts how many sequences use each page of a pool. Pages are numbered from 0 on, and low numbers are used first:
+//
+//   page   0 1 2 3 4 | 5 6 7 ...    pages before the bar have been used once; the others cost no host memory
+//   users  1 0 2 1 0 |
+//   free     *     * | * * * ...    `returned_` lists those before the bar, the last one returned is taken first
+//
+// A page is free exactly if its count is 0. The pool does not know about commands: whoever releases a page makes sure
+// that none can touch it any more (see OpenTransactions).
 class PagePool {
  public:
-  static constexpr std::uint64_t kHostBytesPerPage = 2 * sizeof(std::uint32_t);  // once the page was used
-
   explicit PagePool(std::uint64_t pages) noexcept : pages_(pages) {}
 
   std::uint64_t pages() const noexcept { return pages_; }
@@ -21,14 +26,10 @@ class PagePool {
 
   // Makes room so that the next take() needs no memory. Precondition: free() > 0.
   void prepare_take() {
-    if (!returned_.empty() || users_.size() < users_.capacity()) return;
-    constexpr std::uint64_t kFew = 16;
-    const std::uint64_t room = std::min(pages_, std::max<std::uint64_t>(kFew, 2 * users_.size()));
-    returned_.reserve(room);  // first: release() relies on it
-    users_.reserve(room);
+    if (returned_.empty()) make_room(pages_, users_, returned_);
   }
 
-  // Precondition: prepare_take() since the last one. The page has one user.
+  // Precondition: prepare_take() since the last take(). The page has one user.
   std::uint32_t take() noexcept {
     assert(free() > 0);
     if (returned_.empty()) {
@@ -41,6 +42,7 @@ class PagePool {
     return page;
   }
 
+  // Adds a user. Precondition: the page has one.
   void share(std::uint32_t page) noexcept {
     assert(users_[page] > 0);
     if (++users_[page] == 2) ++shared_;
@@ -48,6 +50,7 @@ class PagePool {
 
   bool is_shared(std::uint32_t page) const noexcept { return users_[page] > 1; }
 
+  // Takes a user away. Needs no memory: `returned_` has room for every page that was ever used.
   void release(std::uint32_t page) noexcept {
     assert(users_[page] > 0);
     const std::uint32_t left = --users_[page];
@@ -59,7 +62,7 @@ class PagePool {
   std::uint64_t pages_;
   std::vector<std::uint32_t> users_;     // of each page that was ever used
   std::vector<std::uint32_t> returned_;  // those of them that nobody uses
-  std::uint64_t shared_ = 0;
+  std::uint64_t shared_ = 0;             // pages with several users
 };
 
 }  // namespace rota::cache
