@@ -17,20 +17,23 @@ std::string_view name(PoolKind kind) {
   return "unknown";
 }
 
-struct Place {
-  std::uint64_t page;
+// An entry of a page table.
+struct MappedPage {
+  std::uint64_t logical;  // holds the positions from logical * page on
   PoolKind kind;
-  std::uint32_t at;
+  std::uint32_t physical;  // in the pool of that kind
 };
 
 template <class Visit>
-void for_each_place(const KvPages& pages, const Visit& visit) {
+void for_each_page(const KvPages& pages, const Visit& visit) {
   for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
-    const std::uint64_t page = pages.first_page + i;
-    visit(Place{page, page < pages.sealed_pages ? PoolKind::sealed : PoolKind::dense, pages.page_table[i]});
+    const std::uint64_t logical = pages.first_page + i;
+    visit(MappedPage{logical, logical < pages.sealed_pages ? PoolKind::sealed : PoolKind::dense, pages.page_table[i]});
   }
 }
 
+// Pages before it leave the window: neither the sequence, even without its tail, nor a query that may still come sees
+// them.
 std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uint64_t first_query) noexcept {
   return std::min(rule.first_page(length), rule.first_seen_page(first_query));
 }
@@ -60,7 +63,7 @@ std::vector<PageUse> uses_of(const SequenceState& sequence) {
   std::vector<PageUse> uses;
   for (std::size_t group_side = 0; group_side < sequence.group_sides.size(); ++group_side) {
     const KvPages& pages = *sequence.group_sides[group_side];
-    for_each_place(pages, [&](const Place& place) { uses.push_back({group_side, place.kind, place.at}); });
+    for_each_page(pages, [&](const MappedPage& page) { uses.push_back({group_side, page.kind, page.physical}); });
     if (pages.sinks) uses.push_back({group_side, PoolKind::sinks, *pages.sinks});
   }
   return uses;
@@ -69,6 +72,7 @@ std::vector<PageUse> uses_of(const SequenceState& sequence) {
 Change::Change(std::span<const GroupSide> group_sides, std::vector<GroupSidePools>& pools)
     : group_sides_(group_sides), pools_(pools), moves_(group_sides.size()) {}
 
+// Nobody has seen the pages that are still here, so they need not wait in the retire list.
 Change::~Change() { release(pools_, taken_); }
 
 Result<std::uint32_t> Change::take(std::size_t group_side, PoolKind kind) {
@@ -79,16 +83,22 @@ Result<std::uint32_t> Change::take(std::size_t group_side, PoolKind kind) {
                                                 group_sides_[group_side].name())};
   }
   pool.prepare_take();
-  PageUse& use = taken_.emplace_back(PageUse{group_side, kind, 0});  // first, since this may throw
+  PageUse& use = taken_.emplace_back(PageUse{group_side, kind, 0});  // before take(): this may throw
   use.page = pool.take();
   return use.page;
 }
 
+// Sinks live as long as the sealed page 0.
 void Change::give_sinks(std::size_t group_side, KvPages& pages) {
   if (pages.sinks) give(group_side, PoolKind::sinks, *pages.sinks);
   pages.sinks.reset();
 }
 
+//   before   | s0 s1 s2 | d3 d4 d5 d6 |    s: sealed, d: dense
+//   after       | s1 s2   s3 s4 | d5 d6 |
+//
+// s0 leaves the window and is given back. d3 and d4 are sealed into s3 and s4, and given back. A page that leaves is
+// not sealed before, however long the sequence was idle.
 Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const Due& due) {
   const PageRule& rule = group_sides_[group_side].rule;
   const std::uint64_t first = std::max(pages->first_page, first_page_of(rule, due.length, due.first_query));
@@ -97,28 +107,28 @@ Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const D
 
   auto next = std::make_shared<KvPages>(KvPages{first, sealed, {}, pages->sinks});
   Status status;
-  const auto seal_page = [&](const Place& place) -> Status {
+  const auto seal_page = [&](const MappedPage& page) -> Status {
     auto to = take(group_side, PoolKind::sealed);
     if (!to) return to.error();
-    const bool has_sinks = place.page == 0 && rule.sinks > 0;
+    const bool has_sinks = page.logical == 0 && rule.sinks > 0;
     if (has_sinks) {
       auto sinks = take(group_side, PoolKind::sinks);
       if (!sinks) return sinks.error();
-      moves_[group_side].to_sinks.push_back({place.at, *sinks, rule.sinks});
+      moves_[group_side].to_sinks.push_back({page.physical, *sinks, rule.sinks});
       next->sinks = *sinks;
     }
-    moves_[group_side].seals.push_back({.from = place.at, .to = *to, .sinks = has_sinks ? rule.sinks : 0});
-    give(group_side, PoolKind::dense, place.at);
+    moves_[group_side].seals.push_back({.from = page.physical, .to = *to, .sinks = has_sinks ? rule.sinks : 0});
+    give(group_side, PoolKind::dense, page.physical);
     next->page_table.push_back(*to);
     return {};
   };
-  for_each_place(*pages, [&](const Place& place) {
-    if (place.page < first) {
-      give(group_side, place.kind, place.at);
-    } else if (place.kind == PoolKind::sealed || place.page >= sealed) {
-      next->page_table.push_back(place.at);
+  for_each_page(*pages, [&](const MappedPage& page) {
+    if (page.logical < first) {
+      give(group_side, page.kind, page.physical);
+    } else if (page.kind == PoolKind::sealed || page.logical >= sealed) {
+      next->page_table.push_back(page.physical);
     } else if (status.ok()) {
-      status = seal_page(place);
+      status = seal_page(page);
     }
   });
   if (!status) return status.error();
@@ -126,6 +136,8 @@ Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const D
   return Pages(std::move(next));
 }
 
+// New pages are dense. The last page of a settled sequence, if not full, is the sequence's own (see fork), so that new
+// tokens may go there.
 Result<Pages> Change::extend(std::size_t group_side, const Pages& pages, std::uint64_t length) {
   const std::uint64_t wanted = group_sides_[group_side].rule.pages(length) - pages->first_page;
   if (wanted <= pages->page_table.size()) return pages;
@@ -139,6 +151,13 @@ Result<Pages> Change::extend(std::size_t group_side, const Pages& pages, std::ui
   return Pages(std::move(next));
 }
 
+// Pages before `last` stay, pages after it are given back. `last` itself must be dense and the sequence's own from now
+// on, since the next tokens are written there:
+//
+//   dense, not shared   stays
+//   dense, shared       its first `rest` tokens are copied
+//   sealed              its first `rest` tokens are restored, with the codec's error; sinks come back exactly
+//   rest == 0           is given back, too
 Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::uint64_t length) {
   const PageRule& rule = group_sides_[group_side].rule;
   if (length > 0 && rule.first_seen_page(length - 1) < pages->first_page) {
@@ -154,33 +173,33 @@ Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::
     next->first_page = pages->first_page;
     next->sealed_pages = std::min(pages->sealed_pages, last);
   }
-  const auto open_page = [&](const Place& place) -> Status {
-    const bool shared = place.kind == PoolKind::dense && pools_[group_side].of(PoolKind::dense).is_shared(place.at);
-    if (place.kind == PoolKind::dense && !shared) {
-      next->page_table.push_back(place.at);
+  const auto open_page = [&](const MappedPage& page) -> Status {
+    const bool shared = page.kind == PoolKind::dense && pools_[group_side].of(PoolKind::dense).is_shared(page.physical);
+    if (page.kind == PoolKind::dense && !shared) {
+      next->page_table.push_back(page.physical);
       return {};
     }
     auto to = take(group_side, PoolKind::dense);
     if (!to) return to.error();
     if (shared) {
-      moves_[group_side].copies.push_back({place.at, *to, rest});
+      moves_[group_side].copies.push_back({page.physical, *to, rest});
     } else {
-      moves_[group_side].unseals.push_back({.from = place.at, .to = *to, .tokens = rest});
+      moves_[group_side].unseals.push_back({.from = page.physical, .to = *to, .tokens = rest});
       if (last == 0 && next->sinks)
         moves_[group_side].from_sinks.push_back({*next->sinks, *to, std::min(rule.sinks, rest)});
     }
-    give(group_side, place.kind, place.at);
+    give(group_side, page.kind, page.physical);
     next->page_table.push_back(*to);
     return {};
   };
   Status status;
-  for_each_place(*pages, [&](const Place& place) {
-    if (place.page < last) {
-      next->page_table.push_back(place.at);
-    } else if (place.page > last || rest == 0) {
-      give(group_side, place.kind, place.at);
+  for_each_page(*pages, [&](const MappedPage& page) {
+    if (page.logical < last) {
+      next->page_table.push_back(page.physical);
+    } else if (page.logical > last || rest == 0) {
+      give(group_side, page.kind, page.physical);
     } else if (status.ok()) {
-      status = open_page(place);
+      status = open_page(page);
     }
   });
   if (!status) return status.error();
@@ -188,6 +207,8 @@ Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::
   return Pages(std::move(next));
 }
 
+// Both sequences use the full pages: these are written again only after a truncation, which copies a page that is
+// shared. The page that is not full is copied now, since each sequence writes into its own.
 Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint64_t length) {
   const PageRule& rule = group_sides_[group_side].rule;
   auto next = std::make_shared<KvPages>(*pages);
@@ -200,16 +221,17 @@ Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint
     next->page_table.back() = *to;
   }
   const auto share = [&](PoolKind kind, std::uint32_t page) {
-    taken_.push_back({group_side, kind, page});
+    taken_.push_back({group_side, kind, page});  // before share(): this may throw
     pools_[group_side].of(kind).share(page);
   };
-  for_each_place(*pages, [&](const Place& place) {
-    if (place.page != length / rule.page) share(place.kind, place.at);
+  for_each_page(*pages, [&](const MappedPage& page) {
+    if (page.logical != length / rule.page) share(page.kind, page.physical);
   });
   if (const std::optional<std::uint32_t> sinks = next->sinks) share(PoolKind::sinks, *sinks);
   return Pages(std::move(next));
 }
 
+// The sequence with `length` tokens and what each(group_side, pages) -> Result<Pages> makes of its pages.
 template <class Each>
 Result<SequenceState> Change::each_group_side(const SequenceState& sequence, std::uint64_t length, const Each& each) {
   SequenceState next{.length = length, .group_sides = {}, .step = sequence.step, .step_begin = sequence.step_begin};
@@ -257,6 +279,7 @@ Result<SequenceState> Change::cut(const SequenceState& sequence, std::uint64_t l
   });
 }
 
+// Reserves first, so that nothing throws while pages move from one list to the other.
 void Change::merge(Change&& other) {
   taken_.reserve(taken_.size() + other.taken_.size());
   given_.reserve(given_.size() + other.given_.size());

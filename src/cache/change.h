@@ -16,6 +16,7 @@ namespace rota::cache {
 
 enum class PoolKind : std::uint8_t { sealed, dense, sinks };
 
+// Which pages of one group side are in use.
 struct GroupSidePools {
   explicit GroupSidePools(const KvSideMemory& memory)
       : pools{PagePool(memory.sealed.pages), PagePool(memory.dense.pages), PagePool(memory.sinks.pages)} {}
@@ -26,7 +27,7 @@ struct GroupSidePools {
   std::array<PagePool, 3> pools;
 };
 
-// One sequence's right to one page.
+// One sequence's use of one page. It counts in the page's pool from take() or share() to release().
 struct PageUse {
   std::size_t group_side;
   PoolKind kind;
@@ -35,24 +36,32 @@ struct PageUse {
 
 using Pages = std::shared_ptr<const KvPages>;
 
-// A sequence as a value: its pages never change, they are replaced.
+// A sequence as a value. Page tables are never changed but replaced, so that a copy costs a pointer per group side, and
+// views and the state to go back to stay as they were.
 struct SequenceState {
-  std::uint64_t length = 0;
-  std::vector<Pages> group_sides = {};
-  std::shared_ptr<Step> step = {};  // the newest; null once it does not matter any more
-  std::uint64_t step_begin = 0;     // position of the step's first token
+  std::uint64_t length = 0;             // tokens
+  std::vector<Pages> group_sides = {};  // page tables, as in Layout::group_sides
+  std::shared_ptr<Step> step = {};      // the newest; null for a fork, or once some of its tokens were taken back
+  std::uint64_t step_begin = 0;         // position of the step's first token in this sequence
 };
 
-// Whether settling would change it, for rows from `first_query` on.
+// Whether settling would change the sequence if queries from position `first_query` on may still be attended with.
 bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept;
 
+// Ends the uses. Precondition: no command that is not yet submitted can touch the pages.
 void release(std::vector<GroupSidePools>& pools, std::span<const PageUse> uses) noexcept;
 
-// Every page that a sequence uses.
+// One use for every page of the sequence.
 std::vector<PageUse> uses_of(const SequenceState& sequence);
 
-// Works out what becomes of sequences, takes the pages for it, and collects what must be moved. Unless it is kept, all
-// pages that it took go back: nothing has happened.
+// The planner: computes the new state of sequences, takes pages for it, and lists what commands must move. It changes
+// nothing but the pools, and its destructor puts the pages back unless keep() was called.
+//
+//   taken   uses that are added: they end if the change is undone
+//   given   uses that end once the change cannot be undone any more; some may have been added by it
+//   moves   what commands do on the device: they write to pages that were taken
+//
+// A page that is given stays in use until then, so that moves overwrite nothing that an old state or its view reads.
 class Change {
  public:
   Change(std::span<const GroupSide> group_sides, std::vector<GroupSidePools>& pools);
@@ -61,25 +70,29 @@ class Change {
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  // Each fails with out_of_pages only, but for the last two, which may find a window's pages gone. What is due is
-  // sealed, or leaves unless a row from `first_query` on sees it.
+  // The new state of a sequence. Errors are out_of_pages, and in the last two invalid_argument if pages that the
+  // shorter sequence would see have left its window. After an error only lacks_pages() and the destructor are of use.
+
+  // Seals the pages that are due, and drops those that have left the window and that no query from position
+  // `first_query` on sees.
   Result<SequenceState> settled(const SequenceState& sequence, std::uint64_t first_query);
   Result<SequenceState> extended(const SequenceState& settled, std::uint64_t tokens);
   Result<SequenceState> forked(const SequenceState& settled);
-  Result<SequenceState> truncated(const SequenceState& sequence, std::uint64_t length,
-                                  std::uint64_t first_query);                      // seals only what stays
-  Result<SequenceState> cut(const SequenceState& sequence, std::uint64_t length);  // the same without settling
+  // Settles, but seals only pages that stay, and then cuts.
+  Result<SequenceState> truncated(const SequenceState& sequence, std::uint64_t length, std::uint64_t first_query);
+  Result<SequenceState> cut(const SequenceState& sequence, std::uint64_t length);
 
+  // Adds what the other change does. The pages are this change's from then on.
   void merge(Change&& other);
 
-  // Uses of pages that were added, and those that end when the change cannot be undone any more.
   const std::vector<PageUse>& taken() const noexcept { return taken_; }
   const std::vector<PageUse>& given() const noexcept { return given_; }
   const std::vector<Moves>& moves() const noexcept { return moves_; }
 
+  // The new states count: pages stay taken.
   void keep() noexcept { taken_.clear(); }
 
-  // Whether something failed for want of pages.
+  // Whether a pool had no free page when one was asked for.
   bool lacks_pages() const noexcept { return lacks_pages_; }
 
  private:
@@ -88,9 +101,9 @@ class Change {
   void give_sinks(std::size_t group_side, KvPages& pages);
 
   struct Due {
-    std::uint64_t length;       // of the sequence
-    std::uint64_t first_query;  // that may still be attended to
-    std::uint64_t end;          // pages from it on are left as they are
+    std::uint64_t length;       // tokens of the sequence
+    std::uint64_t first_query;  // position of the oldest query that may still be attended with
+    std::uint64_t end;          // logical page from which on pages are not sealed
   };
   Result<Pages> settle(std::size_t group_side, const Pages& pages, const Due& due);
   Result<Pages> extend(std::size_t group_side, const Pages& pages, std::uint64_t length);
@@ -103,7 +116,7 @@ class Change {
   std::span<const GroupSide> group_sides_;
   std::vector<GroupSidePools>& pools_;
   std::vector<PageUse> taken_, given_;
-  std::vector<Moves> moves_;  // one per group_side
+  std::vector<Moves> moves_;  // one per group side
   bool lacks_pages_ = false;
 };
 

@@ -10,7 +10,7 @@
 namespace rota::cache {
 namespace {
 
-// The largest of a group_side's pools, for one layer.
+// Bytes of one layer in the largest pool.
 std::uint64_t layer_bytes(const GroupSide& group_side) {
   const KvSideMemory& memory = group_side.memory;
   return std::max({memory.sealed.bytes(), memory.dense.bytes(), memory.sinks.bytes()}) / group_side.layers;
@@ -18,7 +18,7 @@ std::uint64_t layer_bytes(const GroupSide& group_side) {
 
 Result<std::uint64_t> layers_per_slab(const Device& device, const GroupSide& group_side) {
   const Limits& limits = device.info().limits;
-  // A view may begin up to an alignment before its first byte.
+  // A binding may begin up to an alignment before the view's first byte.
   const std::uint64_t most_bytes = std::min(limits.max_buffer_bytes, limits.max_binding_bytes) -
                                    std::min(limits.max_binding_bytes, runtime::kBindingAlignment);
   const std::uint64_t bytes = layer_bytes(group_side);
@@ -79,7 +79,7 @@ std::uint64_t GroupSideMemory::bytes() const noexcept {
   return sum;
 }
 
-// All layers of a slab, as heads.
+// All layers of a slab, as heads of one view.
 SlotView GroupSideMemory::slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const {
   const std::uint64_t heads = layers * group_side_.heads;
   const std::uint64_t page_bytes = page_slots * heads * group_side_.dim * info(group_side_.dense).bytes;

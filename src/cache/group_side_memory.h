@@ -12,7 +12,7 @@
 
 namespace rota::cache {
 
-// What a change of a cache moves in one group_side, in this order.
+// What a change of a cache moves in one group side, in this order. Physical pages; sinks have pages of their own.
 struct Moves {
   std::vector<ops::SlotCopy> to_sinks = {};
   std::vector<SealPage> seals = {};
@@ -23,15 +23,15 @@ struct Moves {
   std::uint64_t copied_slots() const noexcept;
 };
 
-// The pages of one group_side on a device: [page][layer][head], so that a page moves in one command for all layers.
-// Where a device cannot address that much at once, groups of layers have buffers of their own.
+// The pages of one group side on a device, [page][layer][head], so that one command moves a page for all layers. Where
+// a device cannot address that much at once, layers are divided over several slabs, and a command is one per slab.
 class GroupSideMemory {
  public:
   static Result<GroupSideMemory> allocate(Device& device, const GroupSide& group_side);
 
   void record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const;
 
-  // Precondition: layer < the group_side's layers. Lacks the sequences.
+  // One layer, without sequences. Precondition: layer < GroupSide::layers.
   KvSideView view(std::size_t layer) const;
 
   std::uint64_t bytes() const noexcept;
@@ -47,7 +47,7 @@ class GroupSideMemory {
   SealedView sealed(const Slab& slab, const PageFormat& format) const;
 
   GroupSide group_side_;
-  std::uint64_t slab_layers_ = 0;  // of every slab but the last
+  std::uint64_t slab_layers_ = 0;  // in every slab but the last, which may have fewer
   std::vector<Slab> slabs_;
 };
 

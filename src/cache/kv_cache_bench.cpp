@@ -6,7 +6,7 @@
 #include "rota/rota.h"
 
 // Steps of a cache as a model of 32 layers with 8 KV heads of 128 takes them, K and V in 4 bits: what the cache itself
-// costs. "record" is the host's part alone.
+// costs. "record" is the time of the host alone.
 
 namespace rota {
 namespace {

@@ -106,26 +106,26 @@ Result<std::vector<Layer>> number_layers(const KvCacheSpec& spec) {
                       "each layer once");
 }
 
-// The most pages that sequences can take of which each has `room` tokens beyond whole pages, and all together `extra`
-// more.
-std::uint64_t most_pages(const PageRule& rule, std::uint64_t sequences, std::uint64_t room, std::uint64_t extra) {
-  const std::uint64_t whole = room / rule.page;
-  const std::uint64_t to_next = rule.page - room % rule.page;  // what a sequence's first page beyond these costs
-  const std::uint64_t cheap = std::min(sequences, extra / to_next);
-  return sequences * whole + cheap + (extra - cheap * to_next) / rule.page;
+// The most whole pages in all sequences, if each has `each` tokens, and `extra` more are spread over them. Spreading is
+// worst if first every sequence gets what its next page lacks, and then one of them gets the rest.
+std::uint64_t most_pages(const PageRule& rule, std::uint64_t sequences, std::uint64_t each, std::uint64_t extra) {
+  const std::uint64_t whole = each / rule.page;
+  const std::uint64_t lacking = rule.page - each % rule.page;
+  const std::uint64_t filled = std::min(sequences, extra / lacking);
+  return sequences * whole + filled + (extra - filled * lacking) / rule.page;
 }
 
 struct Budget {
-  std::uint64_t tokens, sequences, step;
+  std::uint64_t tokens, sequences, step;  // `step`: tokens of one
 };
 
-// Where there are other sequences, the step before may still be held while they go on: what its rows see stays.
+// Where there are other sequences, the step before may still be held while they go on: what its queries see stays.
 std::uint64_t held_steps(const Budget& budget) { return budget.sequences > 1 ? 1 : 0; }
 
-// A page that a step gives back is in use until the step is submitted. So a step needs room for what the one before it
-// left dense, at most tail + page - 1 tokens of each sequence and the tokens of that step, and for its own tokens.
+// A page that a step gives back is in use until the step is submitted. So a step needs pages for what the one before it
+// left dense (at most tail + page - 1 tokens of each sequence, and that step's tokens) and for its own tokens.
 std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
-  // Every sequence has a page that is not full.
+  // Every sequence may have a page that is not full.
   const std::uint64_t all = most_pages(rule, std::min(budget.sequences, budget.tokens), rule.page - 1, budget.tokens);
   if (!rule.seals && !rule.window) return all;
   const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window;
@@ -137,8 +137,8 @@ std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
   if (!rule.seals) return 0;
   const std::uint64_t all = budget.tokens / rule.page;
   if (!rule.window) return all;
-  // Pages that a step seals stand beside all those that the step before it left. Of a sequence that goes on, those that
-  // its window has left are not sealed at all; of one that is held they are.
+  // Pages that a step seals stand beside all that the step before it left. If the sequence goes on, pages that have
+  // left its window are not sealed at all; if its step is held, they are.
   const std::uint64_t left = budget.sequences * rule.pages(*rule.window);
   const std::uint64_t fresh = most_pages(rule, budget.sequences, rule.page - 1, budget.step);
   return std::min(all, left + (held_steps(budget) > 0 ? 2 * fresh : std::min(left, fresh)));
@@ -189,7 +189,7 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
   return group_sides;
 }
 
-// Fills in what `tokens` take.
+// Fills in the memory for `tokens`.
 Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
   const std::uint64_t sequence_bytes = kSequenceHostBytes + layout.group_sides.size() * kSequenceGroupSideHostBytes;
   layout.memory = {.max_tokens = tokens,
@@ -210,7 +210,7 @@ Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens
   return {};
 }
 
-// The most tokens whose memory stays within the bytes. More tokens never take less.
+// Finds the most tokens that fit, by bisection: more tokens never take less memory.
 Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) {
   const auto fits = [&](std::uint64_t tokens) {
     return measure_all(layout, spec, tokens).ok() && layout.memory.bytes() <= bytes;

@@ -11,23 +11,23 @@
 
 namespace rota::cache {
 
-// When pages of a sequence are sealed and when they leave, by its length before a step.
+// When pages of a group side are sealed and when they leave. A sequence's length before a step decides, nothing else.
 struct PageRule {
-  std::uint64_t page = 128, tail = 128, sinks = 0;
-  std::optional<std::uint64_t> window = {};
+  std::uint64_t page = 128, tail = 128, sinks = 0;  // tokens
+  std::optional<std::uint64_t> window = {};         // tokens
   bool seals = false;
 
-  // Pages before this one are seen by no row from `position` on.
+  // No query from `position` on sees a page before this one.
   constexpr std::uint64_t first_seen_page(std::uint64_t position) const noexcept {
     return window && position >= *window ? (position + 1 - *window) / page : 0;
   }
 
-  // Pages before this one may leave: even with the whole tail taken back, the newest token does not see them.
+  // Pages before this one may leave: even with the whole tail taken back, the newest token sees none of them.
   constexpr std::uint64_t first_page(std::uint64_t length) const noexcept {
     return length > tail ? first_seen_page(length - tail - 1) : 0;
   }
 
-  // Pages before this one are wholly older than the tail.
+  // Every token of a page before this one is older than the tail.
   constexpr std::uint64_t sealed_pages(std::uint64_t length) const noexcept {
     return seals && length > tail ? (length - tail) / page : 0;
   }
@@ -35,14 +35,13 @@ struct PageRule {
   constexpr std::uint64_t pages(std::uint64_t tokens) const noexcept { return (tokens + page - 1) / page; }
 };
 
-inline constexpr std::size_t kGroupSideCounters = 2;  // of 64 bits
+inline constexpr std::size_t kGroupSideCounters = 2;  // u64 each
 
-// What the host keeps, at most: of a sequence, of one of its group_sides, of a token of a step, and of a page that was
-// used.
+// Host memory at most: per sequence, per sequence and group side, per token of a step, and per page that was ever used.
 inline constexpr std::uint64_t kSequenceHostBytes = 512, kSequenceGroupSideHostBytes = 320, kStepTokenHostBytes = 16;
 inline constexpr std::uint64_t kPageHostBytes = 32;
 
-// One side of a group: its keys or its values.
+// The keys, or the values, of one group of layers.
 struct GroupSide {
   std::size_t group = 0;
   KvSide side = KvSide::keys;
@@ -57,13 +56,13 @@ struct GroupSide {
 };
 
 struct Layer {
-  std::uint32_t number = 0;  // the model's own
-  std::size_t group = 0, index = 0;
+  std::uint32_t number = 0;          // the model's own
+  std::size_t group = 0, index = 0;  // `index` counts the layers of the group
 };
 
 struct Layout {
-  std::vector<GroupSide> group_sides = {};  // two for each group: keys, values
-  std::vector<Layer> layers = {};           // by their number
+  std::vector<GroupSide> group_sides = {};  // keys and values of the first group, of the second, ...
+  std::vector<Layer> layers = {};           // numbers rise
   KvMemory memory = {};
 };
 
@@ -71,7 +70,7 @@ constexpr std::size_t group_side_of(std::size_t group, KvSide side) noexcept {
   return 2 * group + (side == KvSide::keys ? 0 : 1);
 }
 
-// Refuses every bad description, or says what is to be allocated.
+// Refuses every bad description, or computes what to allocate.
 Result<Layout> lay_out(const KvCacheSpec& spec);
 
 }  // namespace rota::cache
