@@ -2,10 +2,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,66 +13,32 @@
 #include "cache/change.h"
 #include "cache/group_side_memory.h"
 #include "cache/layout.h"
+#include "cache/sequence_table.h"
+#include "cache/step.h"
+#include "cache/transaction.h"
 #include "core/error.h"
 #include "rota/kv_cache.h"
-#include "runtime/recorder.h"
 
 namespace rota::cache {
 
-class Transaction;
-
-// Each group_side counts on its own, so that keys and values do not take turns.
+// What the counters on the device count. Each group side has its own, so that keys and values do not take turns.
 enum class CounterOf : std::uint8_t { append, seal };
 
-// What became of one layer's keys and values of a step.
-struct AppendMark {
-  const Transaction* recorded_in = nullptr;  // not submitted yet
-  bool submitted = false;
-
-  // Whether it runs before what the transaction's encoder records next.
-  bool is_before(const Transaction& transaction) const noexcept { return submitted || recorded_in == &transaction; }
-};
-
-struct Step {
-  struct Member {
-    Sequence sequence;
-    std::uint64_t position;  // of its first token
-    std::uint64_t tokens;
-  };
-  std::vector<Member> members;
-  std::vector<std::int64_t> positions;
-  std::vector<AppendMark> marks;             // one per layer of the layout
-  const Transaction* extended_in = nullptr;  // not submitted yet: a layer in another encoder could outlive the step
-  std::weak_ptr<const void> holders;         // KvSteps, and open encoders that append to it
-
-  // Whether its rows may still be attended to. Then what they see stays.
-  bool is_held() const noexcept { return !holders.expired(); }
-};
-
-// What one encoder has recorded for a cache and not submitted yet.
-class Transaction final : public runtime::Watcher {
- public:
-  Transaction(std::shared_ptr<State> owner, const runtime::Recorder* in) noexcept
-      : state(std::move(owner)), recorder(in) {}
-  void ended(End end) noexcept override;
-
-  struct Append {
-    std::shared_ptr<Step> step;
-    std::size_t layer;
-  };
-
-  std::shared_ptr<State> state;
-  const runtime::Recorder* recorder;
-  std::uint64_t serial = 0;  // rises with every encoder that records something; 0 before that
-  bool changes = false;      // the cache itself, beside appending
-  std::vector<Append> appends;
-  std::vector<std::shared_ptr<Step>> steps;  // that begin here
-  std::vector<std::uint32_t> slots;          // of sequences that it changed; some may be closed since
-  std::vector<PageUse> taken, given;
-  std::uint64_t seals = 0, unseals = 0, copied_bytes = 0;
-};
-
-// Everything that the handles of one cache share.
+// Everything that the handles of one cache share. One mutex guards all that is not const, and is held by every call
+// from its first check to its last change.
+//
+//   state.cpp              creation, opening and closing, waiting
+//   state_change.cpp       calls that change sequences: extend, fork, truncate, settle
+//   state_transaction.cpp  what these have in common: plan, record, apply, and the encoder's end
+//   state_append.cpp       a layer's keys and values
+//   state_view.cpp         views and counters
+//
+// Invariants, whenever the mutex is free:
+//  - A page's count of users in its pool is the number of states that have the page, plus the uses that were given up
+//    and wait: in `given` of an open transaction, or in the retire list.
+//  - A call that fails has changed nothing that another call can see. For this, everything that may fail (planning,
+//    reserving, recording) precedes apply(), which is noexcept.
+//  - A KvPages is never changed once a state or a view has it.
 class State : public std::enable_shared_from_this<State>, public core::OfProcess {
  public:
   static Result<std::shared_ptr<State>> create(Device& device, const KvCacheSpec& spec);
@@ -88,14 +54,15 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
 
   Result<Sequence> open();
   Status close(Sequence sequence);
+  Status wait(Sequence sequence, std::chrono::milliseconds at_most) const;
+
   Result<std::shared_ptr<Step>> extend(Encoder& encoder, std::span<const KvExtension> extensions);
   Result<Sequence> fork(Encoder& encoder, Sequence sequence);
   Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
   Status settle(Encoder& encoder);
-  Status wait(Sequence sequence, std::chrono::milliseconds at_most) const;
 
   struct LayerInput {
-    std::uint32_t layer;
+    std::uint32_t layer;  // the model's number
     const View& k;
     const View& v;
   };
@@ -107,100 +74,68 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   KvCounters counters() const noexcept;
   Result<KvNonFinite> non_finite() const;
 
+  // The encoder of a transaction was submitted, or never will be.
   void ended(Transaction& transaction, runtime::Watcher::End end) noexcept;
 
  private:
-  struct Slot {
-    SequenceState state = {};
-    std::uint32_t generation = 0;
-    bool open = false;
-    bool is_listed = false;                    // in due_
-    std::uint64_t named_in = 0;                // the last change that named it
-    Transaction* changed_in = nullptr;         // the open encoder that changed it: others wait for its end
-    std::optional<SequenceState> before = {};  // as it was before that; none where it was forked there
-
-    bool is_held_against(const Transaction& transaction) const noexcept {
-      return changed_in != nullptr && changed_in != &transaction;
-    }
-  };
-  struct NewState {
-    std::uint32_t slot;
-    SequenceState state;
-  };
-  // What a call makes of sequences, each once.
-  struct NewStates {
-    void add(std::uint32_t slot, SequenceState state) {
-      list.push_back({slot, std::move(state)});
-      slots[slot].named_in = change;
-    }
-    bool has(std::uint32_t slot) const { return slots[slot].named_in == change; }
-
-    std::vector<Slot>& slots;
-    std::uint64_t change;  // its number
-    std::vector<NewState> list = {};
-  };
-  // Pages that wait until the encoders that were open when they were given back have ended.
-  struct Retired {
-    std::uint64_t serial;  // of the newest of them
-    std::vector<PageUse> uses;
+  // What a call plans with: the encoder's transaction so far, pages, and what becomes of sequences.
+  struct Planning {
+    const Transaction& transaction;
+    Change& change;
+    NewStates& states;
   };
 
-  Result<std::uint32_t> find(const core::Refusal& refusal, Sequence sequence) const;
+  // The layer's index in the layout.
   Result<std::size_t> find_layer(std::string_view op, std::uint32_t number) const;
-  Result<std::uint32_t> find_to_change(const core::Refusal& refusal, Sequence sequence,
-                                       const Transaction& transaction) const;
-  Result<std::uint32_t> free_slot();
-  void vacate(std::uint32_t index) noexcept;
-  void list_if_due(std::uint32_t index) noexcept;
-  static std::uint64_t first_query(const SequenceState& state) noexcept;
-  bool is_finished(const Step& step, const Transaction& transaction) const noexcept;
-  Status check_finished(const core::Refusal& refusal, const SequenceState& state, const Transaction& transaction) const;
-  bool is_alive(const Step& step, const Step::Member& member) const noexcept;
-  Status check_append(const Step& step, std::size_t layer, const Transaction& transaction) const;
-  Status check_shape(const core::Argument& argument, const View& view, const GroupSide& group_side,
-                     std::uint64_t tokens) const;
+  Counter counter(std::size_t group_side, CounterOf what) const;
 
-  Result<Transaction*> transaction_in(std::string_view op, Encoder& encoder);
-  // Runs plan(Change&, const Transaction&, Sequence&) -> Status, settles other sequences, records and applies. A step
-  // begins here.
+  // Steps. A step is finished for an encoder if every layer's append runs before what it records next.
+  static bool is_finished(const Step& step, const Transaction& transaction) noexcept;
+  Status check_finished(const core::Refusal& refusal, const SequenceState& state, const Transaction& transaction) const;
+
+  // The first position whose query may still be attended with. What it sees stays; older ones may find it gone.
+  static std::uint64_t first_query(const SequenceState& state) noexcept;
+
+  // Runs plan(Planning&) -> Status, settles other sequences, records the moves and applies the states. If that
+  // succeeds, `step` begins.
   template <class Plan>
   Status change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step = {});
-  void settle_others(Change& change, const Transaction& transaction, NewStates& states);
-  Status record(Encoder& encoder, const Change& change) const;
-  static void prepare(Transaction& transaction, const Change& change, const NewStates& states);
-  void apply(Transaction& transaction, Change& change, NewStates& states) noexcept;
+  Status plan_extension(Planning& planning, std::span<const KvExtension> extensions, std::size_t i,
+                        const std::shared_ptr<Step>& step);
+  Status plan_fork(Planning& planning, Sequence sequence, std::uint32_t& child);
+  Status plan_truncation(Planning& planning, Sequence sequence, std::uint64_t length);
   Result<SequenceState> truncated(Change& change, const SequenceState& state, std::uint64_t length,
                                   std::uint64_t first_query);
 
-  bool pages_wait(std::uint64_t serial, const Transaction* except) const noexcept;
-  void start(Transaction& transaction) noexcept;
-  void give_back(std::vector<PageUse> uses) noexcept;
-  void reuse_retired() noexcept;
+  // The encoder's transaction, begun if this is its first call.
+  Result<Transaction*> transaction_in(std::string_view op, Encoder& encoder);
+  void settle_others(Planning& planning);
+  Status record(Encoder& encoder, const Change& change) const;
+  static void prepare(Transaction& transaction, const Change& change, const NewStates& states);
+  void apply(Transaction& transaction, Change& change, NewStates& states) noexcept;
+  void end_sequences(const Transaction& transaction, runtime::Watcher::End end) noexcept;
 
-  Counter counter(std::size_t group_side, CounterOf what) const;
+  Status check_append(const Step& step, std::size_t layer, const Transaction& transaction) const;
+  Status check_shape(const core::Argument& argument, const View& view, const GroupSide& group_side,
+                     std::uint64_t tokens) const;
   void store_side(Encoder& encoder, const Step& step, std::size_t group_side, const StorePair& pair) const;
-  void add_sequence(KvView& view, std::size_t layer, const SequenceState& state) const;
-  KvView empty_view(std::size_t layer) const;
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable ended_;  // an encoder, submitted or dropped
-  const std::uint64_t id_;
+  KvView empty_view(std::size_t layer) const;
+  void add_sequence(KvView& view, std::size_t layer, const SequenceState& state) const;
+
   const std::shared_ptr<runtime::DeviceState> device_;
   const KvCacheSpec spec_;
   const Layout layout_;
-  const std::vector<GroupSideMemory> memory_;
-  const Buffer counters_;
-  const Pages no_pages_;
+  const std::vector<GroupSideMemory> memory_;  // one per group side, as pools_
+  const Buffer counters_;                      // [group side][CounterOf]
+  const Pages no_pages_;                       // of every empty sequence
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable ended_;  // an encoder has ended, or a sequence is closed
   std::vector<GroupSidePools> pools_;
-  std::vector<Slot> slots_;                 // as many as were ever open at once; those below have room for all of them
-  std::vector<std::uint32_t> free_slots_;   // the last is the next to be used
-  std::vector<std::uint32_t> due_;          // slots of sequences that settling may change
-  std::uint64_t last_change_ = 0;           // number of changes that were tried
-  std::vector<Transaction*> transactions_;  // of open encoders, which own them
-  std::uint64_t last_serial_ = 0;
-  std::uint64_t short_until_ = 0;  // pages were short, and some waited for encoders up to this one
-  std::vector<Retired> retired_;   // has room for one more of every open transaction
-  std::uint64_t seals_ = 0, unseals_ = 0, copied_bytes_ = 0;
+  SequenceTable sequences_;
+  OpenTransactions transactions_;
+  MoveCounts moved_;  // by what was submitted
 };
 
 }  // namespace rota::cache

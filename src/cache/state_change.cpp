@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <limits>
+
+#include "cache/state.h"
+
+// The calls that change sequences. Each plans its own sequences; what follows is the same for all: change().
+
+namespace rota::cache {
+namespace {
+
+constexpr std::string_view kExtend = "KvCache::extend";
+constexpr std::string_view kFork = "KvCache::fork";
+constexpr std::string_view kTruncate = "KvCache::truncate";
+constexpr std::uint64_t kMaxExtension = 65536;
+constexpr auto kMaxLength = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());  // what rope() takes
+
+}  // namespace
+
+std::uint64_t State::first_query(const SequenceState& state) noexcept {
+  return state.step && state.step->is_held() ? state.step_begin : state.length;
+}
+
+bool State::is_finished(const Step& step, const Transaction& transaction) noexcept {
+  return std::ranges::all_of(step.marks, [&](const AppendMark& mark) { return mark.is_before(transaction); });
+}
+
+Status State::check_finished(const core::Refusal& refusal, const SequenceState& state,
+                             const Transaction& transaction) const {
+  if (!state.step) return {};
+  for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
+    const AppendMark& mark = state.step->marks[layer];
+    if (mark.is_before(transaction)) continue;
+    const std::uint32_t number = layout_.layers[layer].number;
+    if (mark.recorded_in != nullptr) {
+      return busy(core::refuse(
+          refusal, core::text("in a step whose layer {} was appended in another encoder that is not submitted", number),
+          "that encoder's end before: wait() tells when"));
+    }
+    return core::refuse(refusal, core::text("in a step whose layer {} was not appended", number),
+                        "every layer appended before, or a truncation that takes the step back");
+  }
+  return {};
+}
+
+// Until prepare() is done nothing but pages of `change` is taken, which it puts back by itself.
+template <class Plan>
+Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step) {
+  auto transaction = transaction_in(op, encoder);
+  if (!transaction) return transaction.error();
+  Change change(layout_.group_sides, pools_);
+  NewStates states(sequences_);
+  Planning planning{**transaction, change, states};
+  if (Status status = plan(planning); !status) {
+    if (!change.lacks_pages() || !transactions_.note_shortage(**transaction)) return status;
+    return Error{Errc::busy,
+                 core::text("{}, some until other encoders end: wait() tells when", status.error().message)};
+  }
+  settle_others(planning);
+  prepare(**transaction, change, states);
+  if (Status status = record(encoder, change); !status) return status;
+  apply(**transaction, change, states);
+  if (step) {
+    step->extended_in = *transaction;
+    (*transaction)->steps.push_back(std::move(step));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const KvExtension> extensions) {
+  const std::lock_guard lock(mutex_);
+  if (extensions.empty()) return core::refuse({kExtend, {"extensions"}}, "empty", "at least one");
+  auto step = std::make_shared<Step>();
+  step->marks.resize(layout_.layers.size());
+  // States keep the step itself. Callers share `holder` instead, and the step sees when the last of them lets go.
+  const auto holder = std::make_shared<const std::shared_ptr<Step>>(step);
+  step->holders = holder;
+  const auto plan = [&](Planning& planning) -> Status {
+    for (std::size_t i = 0; i < extensions.size(); ++i) {
+      if (Status status = plan_extension(planning, extensions, i, step); !status) return status;
+    }
+    return {};
+  };
+  if (Status status = change(kExtend, encoder, plan, step); !status) return status.error();
+  return std::shared_ptr<Step>(holder, step.get());
+}
+
+Status State::plan_extension(Planning& planning, std::span<const KvExtension> extensions, std::size_t i,
+                             const std::shared_ptr<Step>& step) {
+  const core::Refusal of_sequence{kExtend, {"extensions", i, "sequence"}};
+  const core::Refusal of_tokens{kExtend, {"extensions", i, "tokens"}};
+  const std::uint64_t tokens = extensions[i].tokens;
+  auto index = sequences_.find_to_change(of_sequence, extensions[i].sequence, planning.transaction);
+  if (!index) return index.error();
+  if (planning.states.has(*index)) {
+    return core::refuse(of_sequence, "extended by this step already", "each sequence once");
+  }
+  const SequenceState& state = sequences_[*index].state;
+  if (Status status = check_finished(of_sequence, state, planning.transaction); !status) return status;
+  if (tokens == 0 || tokens > kMaxExtension) return core::refuse(of_tokens, tokens, "1 to {}", kMaxExtension);
+  if (tokens > kMaxLength - state.length) {
+    return core::refuse(of_tokens, tokens, "a sequence of at most {} tokens", kMaxLength);
+  }
+  if (step->positions.size() + tokens > spec_.max_step_tokens) {
+    return core::refuse(of_tokens, tokens, "at most {} in all of a step, as max_step_tokens says",
+                        spec_.max_step_tokens);
+  }
+  auto settled = planning.change.settled(state, state.length);
+  if (!settled) return settled.error();
+  auto extended = planning.change.extended(*settled, tokens);
+  if (!extended) return extended.error();
+  extended->step = step;
+  extended->step_begin = state.length;
+  step->members.push_back({extensions[i].sequence, state.length, tokens});
+  for (std::uint64_t position = state.length; position < extended->length; ++position) {
+    step->positions.push_back(static_cast<std::int64_t>(position));
+  }
+  planning.states.add(*index, std::move(extended).value());
+  return {};
+}
+
+Result<Sequence> State::fork(Encoder& encoder, Sequence sequence) {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t child = 0;
+  const auto plan = [&](Planning& planning) { return plan_fork(planning, sequence, child); };
+  if (Status status = change(kFork, encoder, plan); !status) return status.error();
+  return sequences_.handle(child);
+}
+
+Status State::plan_fork(Planning& planning, Sequence sequence, std::uint32_t& child) {
+  const core::Refusal of_sequence{kFork, {"sequence"}};
+  auto index = sequences_.find_to_change(of_sequence, sequence, planning.transaction);
+  if (!index) return index.error();
+  if (Status status = check_finished(of_sequence, sequences_[*index].state, planning.transaction); !status) {
+    return status;
+  }
+  auto free = sequences_.free_entry();
+  if (!free) return free.error();
+  const SequenceState& state = sequences_[*index].state;
+  auto settled = planning.change.settled(state, first_query(state));
+  if (!settled) return settled.error();
+  auto forked = planning.change.forked(*settled);
+  if (!forked) return forked.error();
+  forked->step.reset();
+  planning.states.add(*index, std::move(settled).value());
+  planning.states.add(*free, std::move(forked).value());
+  child = *free;
+  return {};
+}
+
+Status State::truncate(Encoder& encoder, Sequence sequence, std::uint64_t length) {
+  const std::lock_guard lock(mutex_);
+  return change(kTruncate, encoder, [&](Planning& planning) { return plan_truncation(planning, sequence, length); });
+}
+
+Status State::plan_truncation(Planning& planning, Sequence sequence, std::uint64_t length) {
+  const core::Refusal of_sequence{kTruncate, {"sequence"}};
+  auto index = sequences_.find_to_change(of_sequence, sequence, planning.transaction);
+  if (!index) return index.error();
+  const SequenceState& state = sequences_[*index].state;
+  if (length > state.length) {
+    return core::refuse({kTruncate, {"length"}}, length, "at most the {} tokens of the sequence", state.length);
+  }
+  SequenceState finished = state;
+  if (state.step) {
+    // What another encoder is still to write would land in slots that the next tokens take.
+    const bool elsewhere = std::ranges::any_of(state.step->marks, [&](const AppendMark& mark) {
+      return mark.recorded_in != nullptr && mark.recorded_in != &planning.transaction;
+    });
+    // A step that is not finished must go as a whole; then what it left undone does not matter.
+    if (!is_finished(*state.step, planning.transaction)) finished.length = state.step_begin;
+    if (elsewhere || length > finished.length) {
+      return check_finished(of_sequence, state, planning.transaction);
+    }
+  }
+  const std::uint64_t first = length < state.length ? finished.length : first_query(state);
+  auto truncated = this->truncated(planning.change, finished, length, first);
+  if (!truncated) return truncated.error();
+  if (length < state.length) truncated->step.reset();
+  planning.states.add(*index, std::move(truncated).value());
+  return {};
+}
+
+// Where pages are short, what is due stays dense, so that tokens can always be taken back.
+Result<SequenceState> State::truncated(Change& change, const SequenceState& state, std::uint64_t length,
+                                       std::uint64_t first_query) {
+  Change settling(layout_.group_sides, pools_);
+  auto truncated = settling.truncated(state, length, first_query);
+  if (truncated) change.merge(std::move(settling));
+  if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
+  return change.cut(state, length);
+}
+
+Status State::settle(Encoder& encoder) {
+  const std::lock_guard lock(mutex_);
+  return change("KvCache::settle", encoder, [](Planning&) -> Status { return {}; });
+}
+
+}  // namespace rota::cache

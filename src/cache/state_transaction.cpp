@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <utility>
+
+#include "cache/state.h"
+
+// The way of every change: plan -> prepare -> record -> apply, and then the end of its encoder. See transaction.h.
+
+namespace rota::cache {
+
+Result<Transaction*> State::transaction_in(std::string_view op, Encoder& encoder) {
+  if (Status status = encoder.status(); !status) return status.error();
+  runtime::Recorder* const recorder = encoder.recorder();
+  if (recorder->device() != device_) {
+    return core::refuse({op, {"encoder"}}, core::text("of another device ({})", recorder->device()->info().id),
+                        "one of the cache's own {}", device_->info().id);
+  }
+  if (Transaction* const found = transactions_.find(recorder); found != nullptr) return found;
+  transactions_.prepare_add();
+  auto transaction = std::make_shared<Transaction>(shared_from_this(), recorder);
+  recorder->watch(transaction);
+  transactions_.add(*transaction);
+  return transaction.get();
+}
+
+// A sequence that no call names would keep its last step dense. So every change settles those that are due, as far as
+// pages go; those that another encoder holds, or whose step lacks a layer, wait for a later change.
+void State::settle_others(Planning& planning) {
+  for (const std::uint32_t index : sequences_.due()) {
+    const SequenceEntry& entry = sequences_[index];
+    const SequenceState& state = entry.state;
+    if (planning.states.has(index) || entry.is_held_against(planning.transaction)) continue;
+    if (!is_due(layout_.group_sides, state, first_query(state))) continue;
+    if (state.step && !is_finished(*state.step, planning.transaction)) continue;
+    Change other(layout_.group_sides, pools_);
+    auto settled = other.settled(state, first_query(state));
+    if (!settled) continue;  // `other` puts its pages back
+    planning.states.add(index, std::move(settled).value());
+    planning.change.merge(std::move(other));
+  }
+}
+
+// Reserves everything that apply() appends to, so that it cannot fail.
+void State::prepare(Transaction& transaction, const Change& change, const NewStates& states) {
+  transaction.sequences.reserve(transaction.sequences.size() + states.list().size());
+  transaction.taken.reserve(transaction.taken.size() + change.taken().size());
+  transaction.given.reserve(transaction.given.size() + change.given().size());
+  transaction.steps.reserve(transaction.steps.size() + 1);
+}
+
+// What fails here is kept by the encoder: half of the moves may be in it, so it must never be submitted.
+Status State::record(Encoder& encoder, const Change& change) const {
+  Status status = core::guarded([&]() -> Status {
+    for (std::size_t group_side = 0; group_side < memory_.size(); ++group_side) {
+      memory_[group_side].record(encoder, change.moves()[group_side], counter(group_side, CounterOf::seal));
+    }
+    return encoder.status();
+  });
+  if (!status) encoder.recorder()->fail(status.error());
+  return status;
+}
+
+void State::apply(Transaction& transaction, Change& change, NewStates& states) noexcept {
+  transactions_.start(transaction);
+  transaction.changes = true;
+  transaction.taken.insert(transaction.taken.end(), change.taken().begin(), change.taken().end());
+  transaction.given.insert(transaction.given.end(), change.given().begin(), change.given().end());
+  for (std::size_t group_side = 0; group_side < layout_.group_sides.size(); ++group_side) {
+    const Moves& moves = change.moves()[group_side];
+    transaction.moved += {.seals = moves.seals.size(),
+                          .unseals = moves.unseals.size(),
+                          .copied_bytes = moves.copied_slots() * layout_.group_sides[group_side].slot_bytes()};
+  }
+  for (NewStates::NewState& fresh : states.list()) {
+    SequenceEntry& entry = sequences_[fresh.index];
+    if (entry.changed_in == nullptr) {
+      entry.changed_in = &transaction;
+      transaction.sequences.push_back(fresh.index);
+      if (entry.open) entry.before = std::move(entry.state);
+    }
+    if (!entry.open) sequences_.occupy(fresh.index);  // a fork's
+    entry.state = std::move(fresh.state);
+    sequences_.list_if_due(fresh.index);
+  }
+  change.keep();
+}
+
+void State::end_sequences(const Transaction& transaction, runtime::Watcher::End end) noexcept {
+  for (const std::uint32_t index : transaction.sequences) {
+    SequenceEntry& entry = sequences_[index];
+    if (entry.changed_in != &transaction) continue;  // closed since
+    entry.changed_in = nullptr;
+    if (end == runtime::Watcher::End::submitted) {
+      entry.before.reset();
+    } else if (entry.before) {
+      entry.state = *std::exchange(entry.before, std::nullopt);
+      sequences_.list_if_due(index);
+    } else {
+      sequences_.vacate(index);
+    }
+  }
+}
+
+void State::ended(Transaction& transaction, runtime::Watcher::End end) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool submitted = end == runtime::Watcher::End::submitted;
+  transactions_.remove(transaction);
+  for (const Transaction::Append& append : transaction.appends) {
+    append.step->marks[append.layer] = {.recorded_in = nullptr, .submitted = submitted};
+  }
+  for (const std::shared_ptr<Step>& step : transaction.steps) step->extended_in = nullptr;
+  end_sequences(transaction, end);
+  if (submitted) moved_ += transaction.moved;
+  if (transaction.changes) transactions_.give_back(std::move(submitted ? transaction.given : transaction.taken));
+  transactions_.reuse_retired();
+  ended_.notify_all();
+}
+
+}  // namespace rota::cache

@@ -1,0 +1,101 @@
+#include "cache/state.h"
+
+// What can be seen of a cache. A view shares the page tables of its sequences, which never change.
+
+namespace rota::cache {
+
+Result<std::uint64_t> State::length(Sequence sequence) const {
+  const std::lock_guard lock(mutex_);
+  auto index = sequences_.find({"KvCache::length", {"sequence"}}, sequence);
+  if (!index) return index.error();
+  return sequences_[*index].state.length;
+}
+
+KvView State::empty_view(std::size_t layer) const {
+  const auto& [number, group, index] = layout_.layers[layer];
+  return {.k = memory_[group_side_of(group, KvSide::keys)].view(index),
+          .v = memory_[group_side_of(group, KvSide::values)].view(index),
+          .lengths = {},
+          .window = spec_.groups[group].window};
+}
+
+void State::add_sequence(KvView& view, std::size_t layer, const SequenceState& state) const {
+  const std::size_t group = layout_.layers[layer].group;
+  view.k.sequences.push_back(state.group_sides[group_side_of(group, KvSide::keys)]);
+  view.v.sequences.push_back(state.group_sides[group_side_of(group, KvSide::values)]);
+  view.lengths.push_back(state.length);
+}
+
+Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t number) const {
+  constexpr std::string_view kOp = "KvCache::view";
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kOp, number);
+  if (!layer) return layer.error();
+  KvView view = empty_view(*layer);
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    auto index = sequences_.find({kOp, {"sequences", i}}, sequences[i]);
+    if (!index) return index.error();
+    const SequenceState& state = sequences_[*index].state;
+    if (state.step && !state.step->marks[*layer].is_appended()) {
+      return core::refuse({kOp, {"sequences", i}}, "in a step that has not appended this layer", "its append before");
+    }
+    add_sequence(view, *layer, state);
+  }
+  return view;
+}
+
+Result<KvView> State::view(const Step& step, std::uint32_t number) const {
+  constexpr std::string_view kOp = "KvStep::view";
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kOp, number);
+  if (!layer) return layer.error();
+  for (const Step::Member& member : step.members) {
+    if (sequences_.is_in_step(step, member)) continue;
+    return core::refuse({kOp, {"the step"}},
+                        "over for a sequence that was closed or truncated, or its encoder was dropped",
+                        "all of its sequences as it left them");
+  }
+  if (!step.marks[*layer].is_appended()) {
+    return core::refuse({kOp, {"layer"}}, core::text("{}, which was not appended", number), "its append before");
+  }
+  KvView view = empty_view(*layer);
+  for (const Step::Member& member : step.members) add_sequence(view, *layer, sequences_[member.sequence.slot].state);
+  return view;
+}
+
+KvCounters State::counters() const noexcept {
+  const std::lock_guard lock(mutex_);
+  KvCounters counters{.seals = moved_.seals, .unseals = moved_.unseals, .copied_bytes = moved_.copied_bytes};
+  for (std::size_t group_side = 0; group_side < pools_.size(); ++group_side) {
+    const KvSideMemory& memory = layout_.group_sides[group_side].memory;
+    const auto add = [&](KvPoolCounters& to, PoolKind kind, const KvPoolSize& size) {
+      const PagePool& pool = pools_[group_side].of(kind);
+      const std::uint64_t used = pool.pages() - pool.free();
+      to.pages += pool.pages();
+      to.used += used;
+      to.shared += pool.shared();
+      to.bytes_used += used * size.page_bytes;
+    };
+    add(counters.sealed, PoolKind::sealed, memory.sealed);
+    add(counters.dense, PoolKind::dense, memory.dense);
+    add(counters.sinks, PoolKind::sinks, memory.sinks);
+  }
+  for (const SequenceEntry& entry : sequences_.entries()) {
+    counters.sequences += entry.open ? 1 : 0;
+    counters.tokens += entry.state.length;
+  }
+  return counters;
+}
+
+Result<KvNonFinite> State::non_finite() const {
+  std::vector<std::uint64_t> counts(kGroupSideCounters * layout_.group_sides.size());
+  if (Status status = counters_.read(std::as_writable_bytes(std::span(counts))); !status) return status.error();
+  KvNonFinite sum;
+  for (std::size_t group_side = 0; group_side < layout_.group_sides.size(); ++group_side) {
+    sum.appended += counts[kGroupSideCounters * group_side + static_cast<std::size_t>(CounterOf::append)];
+    sum.sealed += counts[kGroupSideCounters * group_side + static_cast<std::size_t>(CounterOf::seal)];
+  }
+  return sum;
+}
+
+}  // namespace rota::cache
