@@ -45,39 +45,58 @@ struct Fingerprint {
   }
 };
 
-TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
-  KvCache cache = make();
-  KvCache other = make();
+template <class T>
+Status status_of(const Result<T>& result) {
+  return result ? Status() : Status(result.error());
+}
+
+struct BadCall {
+  std::string_view text;
+  std::function<Status()> call;
+  Errc code = Errc::invalid_argument;
+};
+
+// A cache with all of its sequences open, and handles that name none of them.
+class KvCacheBadCalls : public KvCacheCalls {
+ protected:
+  KvCacheBadCalls() {
+    cache.close(closed).value();
+    reused = cache.open_sequence().value();
+    outside.slot = 1000;
+  }
+
+  void expect_refused(const std::vector<BadCall>& all) {
+    const Fingerprint before(cache, {sequence, second});
+    for (const BadCall& bad : all) {
+      expect_error(bad.call(), bad.code, {bad.text});
+      EXPECT_TRUE(Fingerprint(cache, {sequence, second}) == before) << bad.text;
+    }
+    EXPECT_TRUE(encoder.status().ok()) << "a refused call leaves the encoder as it was";
+  }
+
+  KvCache cache = make(), other = make();
   const Sequence sequence = sequence_of(cache, 300);
   const Sequence second = sequence_of(cache, 10);
   const Sequence foreign = other.open_sequence().value();
   const Sequence closed = cache.open_sequence().value();
-  cache.close(closed).value();
-  Sequence outside = sequence;
-  outside.slot = 1000;
-  const Sequence reused = cache.open_sequence().value();
-  ASSERT_EQ(reused.slot, closed.slot);
+  Sequence reused, outside = sequence;
   Device another = Device::open({.device = "cpu", .threads = 1}).value();
-
   Encoder encoder = device.encoder();
   Encoder of_another = another.encoder();
+};
+
+TEST_F(KvCacheBadCalls, OfExtendAreRefusedAndChangeNothing) {
+  ASSERT_EQ(reused.slot, closed.slot);
   Encoder spent = device.encoder();
   (void)std::move(spent).submit();
   Encoder broken = device.encoder();
   store(broken, {});
-
-  struct Bad {
-    std::string_view text;
-    std::function<Status()> call;
-    Errc code = Errc::invalid_argument;
-  };
-  const auto status_of = [](const auto& result) { return result ? Status() : Status(result.error()); };
   const auto extends = [&](std::vector<KvExtension> extensions, Encoder* in = nullptr) {
     return std::function<Status()>([&, extensions = std::move(extensions), in] {
       return status_of(cache.extend(in != nullptr ? *in : encoder, extensions));
     });
   };
-  std::vector<Bad> all{
+  expect_refused({
       {"extensions is empty", extends({})},
       {"extensions[0].sequence is of another cache", extends({{foreign, 1}})},
       {"extensions[0].sequence is of another cache", extends({{Sequence{}, 1}})},
@@ -90,6 +109,11 @@ TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
       {"the encoder is submitted already", extends({{sequence, 1}}, &spent)},
       {"pairs is empty", extends({{sequence, 1}}, &broken)},
       {"encoder is of another device", extends({{sequence, 1}}, &of_another)},
+  });
+}
+
+TEST_F(KvCacheBadCalls, OfAllElseAreRefusedAndChangeNothing) {
+  expect_refused({
       {"length is 301; wanted at most the 300", [&] { return cache.truncate(encoder, sequence, 301); }},
       {"sequence is closed", [&] { return cache.truncate(encoder, closed, 0); }},
       {"sequence is of another cache", [&] { return cache.truncate(encoder, foreign, 0); }},
@@ -102,14 +126,11 @@ TEST_F(KvCacheCalls, ABadCallIsRefusedAndChangesNothing) {
       {"sequence is closed", [&] { return status_of(cache.length(closed)); }},
       {"sequences[0] is of another cache", [&] { return status_of(cache.view({&foreign, 1}, 0)); }},
       {"layer is 2; wanted one of the 2", [&] { return status_of(cache.view({&sequence, 1}, 2)); }},
-      {"encoder is of another device", [&] { return cache.settle(of_another); }}};
-  const Fingerprint before(cache, {sequence, second});
-  for (const Bad& bad : all) {
-    expect_error(bad.call(), bad.code, {bad.text});
-    EXPECT_TRUE(Fingerprint(cache, {sequence, second}) == before) << bad.text;
-  }
-  EXPECT_TRUE(encoder.status().ok()) << "a refused call leaves the encoder as it was";
+      {"encoder is of another device", [&] { return cache.settle(of_another); }},
+  });
+}
 
+TEST_F(KvCacheBadCalls, OnACacheThatWasMovedFromAreRefused) {
   KvCache gone = make();
   {
     const KvCache taken = std::move(gone);
@@ -264,7 +285,7 @@ TEST_F(KvCacheCalls, OpeningASequenceCostsTheSameHoweverManyAreOpen) {
   expect_error(cache.open_sequence(), Errc::out_of_pages, {"all 32768 sequences are open"});
 }
 
-TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldSequenceWasPartOf) {
+TEST_F(KvCacheCalls, ASequenceSurvivesTheEncoderThatChangedTheOneBeforeItAtItsIndex) {
   for (const bool forked : {true, false}) {
     KvCache cache = make();
     const Sequence sequence = sequence_of(cache, 300);
@@ -279,7 +300,7 @@ TEST_F(KvCacheCalls, ASlotThatIsOpenedAgainSurvivesWhatItsOldSequenceWasPartOf) 
     expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
     EXPECT_OK(extend(cache, {{fresh, 1}}));
     if (forked) continue;
-    // The slot of the fork that never was names its next sequence only.
+    // The index of the fork that never was names its next sequence only.
     const Sequence next = cache.open_sequence().value();
     ASSERT_EQ(next.slot, child.slot);
     EXPECT_NE(next, child);

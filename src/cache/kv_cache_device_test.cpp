@@ -59,31 +59,31 @@ class KvCacheWindow : public KvCacheOnDevice {
     return step;
   }
 
-  // The newest rows; the query of position p is q[p].
-  Result<std::vector<float>> attend_to(const KvView& view, std::uint64_t rows) {
-    Buffer out = device.allocate(rows * kDim * sizeof(float)).value();
+  // Attends with the newest tokens; the query of position p is q[p].
+  Result<std::vector<float>> attend_to(const KvView& view, std::uint64_t query_tokens) {
+    Buffer out = device.allocate(query_tokens * kDim * sizeof(float)).value();
     Encoder encoder = device.encoder();
-    View queries = tokens(q_buffer, rows);
-    queries.offset = (view.lengths.front() - rows) * kDim;
+    View queries = tokens(q_buffer, query_tokens);
+    queries.offset = (view.lengths.front() - query_tokens) * kDim;
     attend(encoder, {.q = queries,
                      .kv = view,
-                     .out = MutView::token_major(out, DType::f32, {.tokens = rows, .heads = 1, .dim = kDim}),
+                     .out = MutView::token_major(out, DType::f32, {.tokens = query_tokens, .heads = 1, .dim = kDim}),
                      .scale = 0.2,
-                     .query_tokens = {&rows, 1}});
+                     .query_tokens = {&query_tokens, 1}});
     auto fence = std::move(encoder).submit();
     if (!fence) return fence.error();
     if (Status status = fence->wait(); !status) return status.error();
-    std::vector<float> found(rows * kDim);
+    std::vector<float> found(query_tokens * kDim);
     out.read(std::as_writable_bytes(std::span(found))).value();
     return found;
   }
 
   // By the definition: position p sees the newest kWindow keys up to itself, of a sequence whose token p is k[p], v[p].
-  void expect_rows(const Result<std::vector<float>>& found, std::uint64_t length) {
+  void expect_outputs(const Result<std::vector<float>>& found, std::uint64_t length) {
     ASSERT_OK(found);
-    const std::uint64_t rows = found->size() / kDim;
-    for (std::uint64_t row = 0; row < rows; ++row) {
-      const std::uint64_t position = length - rows + row;
+    const std::uint64_t query_tokens = found->size() / kDim;
+    for (std::uint64_t query = 0; query < query_tokens; ++query) {
+      const std::uint64_t position = length - query_tokens + query;
       std::vector<double> out(kDim);
       double sum = 0;
       for (std::uint64_t key = position + 1 - std::min(position + 1, kWindow); key <= position; ++key) {
@@ -96,7 +96,7 @@ class KvCacheWindow : public KvCacheOnDevice {
       }
       double worst = 0;
       for (std::uint64_t d = 0; d < kDim; ++d) {
-        worst = std::max(worst, std::abs(static_cast<double>((*found)[row * kDim + d]) - out[d] / sum));
+        worst = std::max(worst, std::abs(static_cast<double>((*found)[query * kDim + d]) - out[d] / sum));
       }
       ASSERT_LT(worst, 1e-4) << "position " << position;
     }
@@ -106,7 +106,7 @@ class KvCacheWindow : public KvCacheOnDevice {
   const Buffer q_buffer = upload(q), k_buffer = upload(k), v_buffer = upload(v);
 };
 
-TEST_F(KvCacheWindow, EveryRowOfAStepThatIsHeldSeesItsKeys) {
+TEST_F(KvCacheWindow, EveryQueryOfAStepThatIsHeldSeesItsKeys) {
   for (const bool by_another : {true, false}) {
     KvCache cache = make();
     const Sequence sequence = cache.open_sequence().value();
@@ -119,20 +119,20 @@ TEST_F(KvCacheWindow, EveryRowOfAStepThatIsHeldSeesItsKeys) {
       ASSERT_OK(cache.settle(encoder));
     }
     ASSERT_OK(std::move(encoder).submit());
-    expect_rows(attend_to(step->view(0).value(), 300), 300);
+    expect_outputs(attend_to(step->view(0).value(), 300), 300);
 
-    // Given up, the step keeps nothing: what can still come is there, and rows that would see more are refused.
+    // Given up, the step keeps nothing: what can still come is there, and queries that would see more are refused.
     step.reset();
     Encoder next = device.encoder();
     ASSERT_OK(cache.settle(next));
     ASSERT_OK(std::move(next).submit());
     const KvView view = cache.view({&sequence, 1}, 0).value();
     ASSERT_EQ(view.k.sequences.front()->first_page, (300 - kTail - kWindow) / 64);
-    expect_rows(attend_to(view, 1 + kTail), 300);
-    expect_rows(attend_to(view, 300 + 1 - 128 - kWindow), 300);
+    expect_outputs(attend_to(view, 1 + kTail), 300);
+    expect_outputs(attend_to(view, 300 + 1 - 128 - kWindow), 300);
     expect_error(attend_to(view, 300 + 2 - 128 - kWindow), Errc::invalid_argument,
-                 {"rows[0] is 74", "sees position 127 and on", "nothing before position 128"});
-    expect_error(attend_to(view, 300), Errc::invalid_argument, {"rows[0] is 300", "sees position 0 and on"});
+                 {"query_tokens[0] is 74", "sees position 127 and on", "nothing before position 128"});
+    expect_error(attend_to(view, 300), Errc::invalid_argument, {"query_tokens[0] is 300", "sees position 0 and on"});
   }
 }
 
@@ -148,28 +148,101 @@ TEST_F(KvCacheWindow, ATruncationInsideTheTailLeavesWholeWhatTheShorterSequenceS
     if (settled) ASSERT_OK(cache.settle(later));
     ASSERT_OK(cache.truncate(later, sequence, kTokens - kTail));
     ASSERT_OK(std::move(later).submit());
-    expect_rows(attend_to(cache.view({&sequence, 1}, 0).value(), 1), kTokens - kTail);
+    expect_outputs(attend_to(cache.view({&sequence, 1}, 0).value(), 1), kTokens - kTail);
   }
 }
 
 // 150 MB in each pool: more than one view may span on some devices, so that layers lie in several buffers.
-TEST_F(KvCacheOnDevice, LayersInSeveralBuffersAreAllStoredSealedAndRestored) {
-  constexpr std::uint32_t kLayers = 3;
-  constexpr std::uint32_t kHeads = 16;
-  constexpr std::uint32_t kDim = 256;
-  constexpr std::uint64_t kTokens = 130;
-  constexpr std::uint64_t kVector = kHeads * kDim;
-  const KvCacheSpec spec{.groups = {{.layers = first_layers(kLayers),
-                                     .kv_heads = kHeads,
-                                     .head_dim = kDim,
-                                     .k = turbo(8),
-                                     .v = DType::f32,
-                                     .dense = DType::f32,
-                                     .page = 64,
-                                     .tail = 0}},
-                         .max_tokens = 3000,
-                         .max_step_tokens = 1000};
-  KvCache cache = KvCache::create(device, spec).value();
+class KvCacheInSeveralBuffers : public KvCacheOnDevice {
+ protected:
+  static constexpr std::uint32_t kLayers = 3, kHeads = 16, kDim = 256;
+  static constexpr std::uint64_t kTokens = 130;
+  static constexpr std::uint64_t kVector = kHeads * kDim;
+
+  static std::vector<float> draw() {
+    std::mt19937_64 random(5);
+    std::vector<float> numbers(kLayers * kTokens * kVector);
+    for (float& number : numbers) number = static_cast<float>(static_cast<int>(random() % 255) - 127) * 0.03125F;
+    return numbers;
+  }
+
+  const float* wanted(std::uint32_t layer, std::uint64_t token, std::uint64_t head) const {
+    return numbers.data() + (layer * kTokens + token) * kVector + head * kDim;
+  }
+
+  static std::vector<float> vector_at(const SlotView& slots, std::uint64_t page, std::uint64_t slot,
+                                      std::uint64_t head) {
+    std::vector<float> values(kDim);
+    const std::uint64_t at =
+        slots.offset + page * slots.page_stride + slot * slots.slot_stride + head * slots.head_stride;
+    slots.buffer.read(std::as_writable_bytes(std::span(values)), at * sizeof(float)).value();
+    return values;
+  }
+
+  void store_all(Encoder& encoder, KvStep& step) {
+    Buffer source = device.allocate(numbers.size() * sizeof(float)).value();
+    ASSERT_OK(source.write(std::as_bytes(std::span(numbers))));
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      View x = View::token_major(source, DType::f32, {.tokens = kTokens, .heads = kHeads, .dim = kDim});
+      x.offset = layer * kTokens * kVector;
+      step.append(encoder, layer, x, x);
+    }
+  }
+
+  // Values and sinks are as they were stored, keys that were restored nearly so.
+  void expect_dense(const KvView& view, std::uint32_t layer, std::uint64_t head) const {
+    const KvPages& keys = *view.k.sequences.front();
+    for (const std::uint64_t token : {0U, 63U, 64U, 99U}) {
+      const std::uint32_t page = view.v.sequences.front()->page_table[token / 64];
+      const auto found = vector_at(view.v.dense, page, token % 64, head);
+      EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted(layer, token, head))) << "value " << token;
+    }
+    for (const std::uint64_t token : {0U, 3U}) {
+      const auto found = vector_at(*view.k.sinks, *keys.sinks, token, head);
+      EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted(layer, token, head))) << "sink " << token;
+    }
+    for (const std::uint64_t token : {64U, 99U}) {
+      const auto found = vector_at(view.k.dense, keys.page_table[1], token % 64, head);
+      double error = 0;
+      double energy = 0;
+      for (std::uint64_t d = 0; d < kDim; ++d) {
+        error += std::pow(found[d] - wanted(layer, token, head)[d], 2);
+        energy += std::pow(wanted(layer, token, head)[d], 2);
+      }
+      EXPECT_LT(error, 1e-4 * energy) << "key " << token << " at 8 bits";
+    }
+  }
+
+  // The first page of keys, to the byte.
+  void expect_sealed(const KvView& view, std::uint32_t layer, std::uint64_t head) const {
+    const SealedView& sealed = *view.k.sealed;
+    std::vector<std::uint16_t> halves;
+    for (std::uint64_t token = 0; token < 64; ++token) {
+      const float* const key = wanted(layer, token, head);
+      std::transform(key, key + kDim, std::back_inserter(halves), f16_from_f32);
+    }
+    std::vector<std::byte> page(page_bytes(sealed.format));
+    const std::uint32_t physical = view.k.sequences.front()->page_table[0];
+    ASSERT_OK(sealed.buffer.read(
+        page, sealed.offset_bytes + physical * sealed.page_stride_bytes + head * sealed.head_stride_bytes));
+    EXPECT_EQ(page, ops::reference::Sealer(sealed.format).seal(halves, 4));
+  }
+
+  const std::vector<float> numbers = draw();  // [layer][token][head][dim]; keys and values alike
+  KvCache cache = KvCache::create(device, {.groups = {{.layers = first_layers(kLayers),
+                                                       .kv_heads = kHeads,
+                                                       .head_dim = kDim,
+                                                       .k = turbo(8),
+                                                       .v = DType::f32,
+                                                       .dense = DType::f32,
+                                                       .page = 64,
+                                                       .tail = 0}},
+                                           .max_tokens = 3000,
+                                           .max_step_tokens = 1000})
+                      .value();
+};
+
+TEST_F(KvCacheInSeveralBuffers, AllLayersAreStoredSealedAndRestored) {
   std::set<const void*> buffers;
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
     buffers.insert(cache.view({}, layer)->v.dense.buffer.state().get());
@@ -177,69 +250,20 @@ TEST_F(KvCacheOnDevice, LayersInSeveralBuffersAreAllStoredSealedAndRestored) {
   const std::uint64_t layer_bytes = cache.memory().groups[0].v.dense.bytes() / kLayers;
   EXPECT_EQ(buffers.size() > 1, kLayers * layer_bytes > device.info().limits.max_binding_bytes);
 
-  std::mt19937_64 random(5);
-  std::vector<float> numbers(kLayers * kTokens * kVector);
-  for (float& number : numbers) number = static_cast<float>(static_cast<int>(random() % 255) - 127) * 0.03125F;
-  Buffer source = device.allocate(numbers.size() * sizeof(float)).value();
-  ASSERT_OK(source.write(std::as_bytes(std::span(numbers))));
-
   const Sequence sequence = cache.open_sequence().value();
   Encoder encoder = device.encoder();
   KvStep step = cache.extend(encoder, sequence, kTokens).value();
-  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-    View x = View::token_major(source, DType::f32, {.tokens = kTokens, .heads = kHeads, .dim = kDim});
-    x.offset = layer * kTokens * kVector;
-    step.append(encoder, layer, x, x);
-  }
+  store_all(encoder, step);
   ASSERT_OK(cache.truncate(encoder, sequence, 100));  // seals two pages of keys, and restores half of the second
   ASSERT_OK(std::move(encoder).submit().value().wait());
   ASSERT_EQ(cache.counters().seals, 2U);
   ASSERT_EQ(cache.counters().unseals, 1U);
-
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
     const KvView view = cache.view({&sequence, 1}, layer).value();
-    const auto wanted = [&](std::uint64_t token, std::uint64_t head) {
-      return numbers.data() + (layer * kTokens + token) * kVector + head * kDim;
-    };
-    const auto vector_at = [&](const SlotView& slots, std::uint64_t page, std::uint64_t slot, std::uint64_t head) {
-      std::vector<float> values(kDim);
-      const std::uint64_t at =
-          slots.offset + page * slots.page_stride + slot * slots.slot_stride + head * slots.head_stride;
-      slots.buffer.read(std::as_writable_bytes(std::span(values)), at * sizeof(float)).value();
-      return values;
-    };
-    const KvPages& keys = *view.k.sequences.front();
-    const KvPages& values = *view.v.sequences.front();
-    ASSERT_EQ(keys.sealed_pages, 1U);
+    ASSERT_EQ(view.k.sequences.front()->sealed_pages, 1U);
     for (std::uint64_t head = 0; head < kHeads; ++head) {
-      for (const std::uint64_t token : {0U, 63U, 64U, 99U}) {
-        const auto found = vector_at(view.v.dense, values.page_table[token / 64], token % 64, head);
-        EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted(token, head))) << "value " << token;
-      }
-      for (const std::uint64_t token : {0U, 3U}) {
-        const auto found = vector_at(*view.k.sinks, *keys.sinks, token, head);
-        EXPECT_TRUE(std::equal(found.begin(), found.end(), wanted(token, head))) << "sink " << token;
-      }
-      for (const std::uint64_t token : {64U, 99U}) {
-        const auto found = vector_at(view.k.dense, keys.page_table[1], token % 64, head);
-        double error = 0;
-        double energy = 0;
-        for (std::uint64_t d = 0; d < kDim; ++d) {
-          error += std::pow(found[d] - wanted(token, head)[d], 2);
-          energy += std::pow(wanted(token, head)[d], 2);
-        }
-        EXPECT_LT(error, 1e-4 * energy) << "key " << token << " at 8 bits";
-      }
-      const SealedView& sealed = *view.k.sealed;
-      std::vector<std::uint16_t> halves;
-      for (std::uint64_t token = 0; token < 64; ++token) {
-        std::transform(wanted(token, head), wanted(token, head) + kDim, std::back_inserter(halves), f16_from_f32);
-      }
-      std::vector<std::byte> page(page_bytes(sealed.format));
-      const std::uint64_t at =
-          sealed.offset_bytes + keys.page_table[0] * sealed.page_stride_bytes + head * sealed.head_stride_bytes;
-      ASSERT_OK(sealed.buffer.read(page, at));
-      EXPECT_EQ(page, ops::reference::Sealer(sealed.format).seal(halves, 4));
+      expect_dense(view, layer, head);
+      expect_sealed(view, layer, head);
     }
   }
 }

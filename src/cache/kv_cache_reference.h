@@ -16,7 +16,7 @@
 
 namespace rota::cache::reference {
 
-// One token's values in one group_side: [layer][head][dim].
+// One token's values in one group side: [layer][head][dim].
 using Values = std::shared_ptr<const std::vector<float>>;
 
 struct Sealed {
@@ -79,7 +79,7 @@ class SequenceSide {
   }
 
   // By the definition: a page is sealed when all of it is older than the tail, and leaves when nobody sees any of it:
-  // neither the newest token, even after the whole tail was taken back, nor a row from `first_query` on.
+  // neither the newest token, even after the whole tail was taken back, nor a query from position `first_query` on.
   std::uint64_t due(std::uint64_t length) const {
     std::uint64_t page = sealed_pages_;
     while (spec_->format && (page + 1) * size() + spec_->group->tail <= length) ++page;
@@ -173,7 +173,7 @@ struct SequenceState {
   Sequence sequence;
   std::uint64_t length = 0;
   std::vector<SequenceSide> group_sides;
-  std::weak_ptr<const KvStep> step = {};  // its newest, as long as somebody may attend to it
+  std::weak_ptr<const KvStep> step = {};  // its newest, as long as somebody may attend with its queries
   std::uint64_t step_begin = 0;
 
   bool is_held() const { return !step.expired(); }

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <random>
@@ -15,46 +13,15 @@
 #include <string>
 #include <vector>
 
+#include "cache/kv_cache_attend_reference.h"
+#include "cache/kv_cache_compare_reference.h"
+#include "cache/kv_cache_random_reference.h"
 #include "cache/kv_cache_reference.h"
 #include "rota/rota.h"
 
 // Random things, done to a cache and to what it should be.
 
 namespace rota::cache::reference {
-
-inline KvCodec random_codec(std::mt19937_64& random) {
-  constexpr std::array<std::uint32_t, 4> kBits{4, 4, 3, 8};
-  const auto choice = random() % 10;
-  if (choice < 3) return kDTypes[choice].dtype;
-  Turbo codec = turbo(kBits[random() % kBits.size()]);
-  codec.key_mean = random() % 4 != 0;
-  if (random() % 4 != 0) codec.scale = ScaleRule::rms;  // the reference takes a third of the time
-  return codec;
-}
-
-inline KvGroup random_group(std::mt19937_64& random, std::vector<std::uint32_t> layers) {
-  KvGroup group{.layers = std::move(layers),
-                .kv_heads = static_cast<std::uint32_t>(1 + random() % 2),
-                .head_dim = 16,
-                .k = random_codec(random),
-                .v = random_codec(random),
-                .dense = kDTypes[random() % 2 == 0 ? 1 : random() % 3].dtype,
-                .page = random() % 2 == 0 ? 64U : 128U,
-                .tail = random() % 3 == 0 ? 0 : random() % 301,
-                .sinks = random() % 3 == 0 ? 0 : random() % 9};
-  if (random() % 2 == 0) group.value_dim = 32;
-  if (random() % 3 == 0) group.window = std::max<std::uint64_t>(group.tail, 1) + random() % 400;
-  return group;
-}
-
-inline KvCacheSpec random_spec(std::mt19937_64& random) {
-  KvCacheSpec spec{.groups = {random_group(random, {4, 1})},
-                   .max_tokens = 300 + random() % 3000,
-                   .max_sequences = static_cast<std::uint32_t>(1 + random() % 5),
-                   .max_step_tokens = random() % 3 == 0 ? 1 + random() % 4 : 1 + random() % 700};
-  if (random() % 2 == 0) spec.groups.push_back(random_group(random, {7}));
-  return spec;
-}
 
 // A cache and what it should be. Every step ends with a comparison.
 class Machine {
@@ -85,7 +52,7 @@ class Machine {
     }
     if (random_() % 12 == 0) open_one();
     ++steps_;
-    compare(random_() % 16 == 0);
+    compare(random_() % 16 == 0 ? Extent::all_pages : Extent::newest_pages);
     if (attend_every_ != 0 && random_() % attend_every_ == 0 && !sequences_.empty()) attend_to(any_sequence());
     std::erase_if(held_, [&](const auto&) { return random_() % 3 == 0; });
     trace_ += "\n";
@@ -94,7 +61,7 @@ class Machine {
   void finish() {
     touched_.clear();
     named_.clear();
-    compare(true);
+    compare(Extent::all_pages);
     while (!sequences_.empty()) {
       EXPECT_TRUE(cache_.close(sequences_.back().sequence).ok());
       sequences_.pop_back();
@@ -148,9 +115,9 @@ class Machine {
     }
   }
 
-  void name_sequences(std::initializer_list<std::uint32_t> slots) {
-    touched_.insert(slots);
-    named_.insert(slots);
+  void name_sequences(std::initializer_list<std::uint32_t> indices) {
+    touched_.insert(indices);
+    named_.insert(indices);
   }
 
   void open_one() {
@@ -185,9 +152,9 @@ class Machine {
 
   struct Batch {
     std::vector<KvExtension> extensions;
-    std::vector<std::vector<Values>> values;  // [group_side][token]
+    std::vector<std::vector<Values>> values;  // [group side][token]
     Buffer source;
-    std::vector<std::uint64_t> offsets;  // of each group_side in the source
+    std::vector<std::uint64_t> offsets;  // of each group side in the source
   };
 
   std::vector<KvExtension> choose_extensions() {
@@ -252,12 +219,12 @@ class Machine {
     batch.source.write(std::as_bytes(std::span(values))).value();
   }
 
-  struct LayerPlace {
+  struct LayerOf {
     std::size_t group, index;
   };
 
-  std::vector<LayerPlace> shuffled_layers() {
-    std::vector<LayerPlace> layers;
+  std::vector<LayerOf> shuffled_layers() {
+    std::vector<LayerOf> layers;
     for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
       for (std::size_t i = 0; i < spec_.groups[group].layers.size(); ++i) layers.push_back({group, i});
     }
@@ -265,9 +232,9 @@ class Machine {
     return layers;
   }
 
-  std::uint32_t number_of(LayerPlace layer) const { return spec_.groups[layer.group].layers[layer.index]; }
+  std::uint32_t number_of(LayerOf layer) const { return spec_.groups[layer.group].layers[layer.index]; }
 
-  void append(Encoder& encoder, KvStep& step, const Batch& batch, LayerPlace layer) {
+  void append(Encoder& encoder, KvStep& step, const Batch& batch, LayerOf layer) {
     const auto view = [&](std::size_t group_side) {
       const GroupSideSpec& spec = group_sides_[group_side];
       return View{.buffer = batch.source,
@@ -284,7 +251,7 @@ class Machine {
   void extend(Encoder& encoder) {
     auto begun = begin_step(encoder);
     if (!begun) return;
-    for (const LayerPlace layer : shuffled_layers()) append(encoder, begun->first, begun->second, layer);
+    for (const LayerOf layer : shuffled_layers()) append(encoder, begun->first, begun->second, layer);
   }
 
   // As an engine does that computes between layers: each in a submission of its own. Some fail and are tried again, and
@@ -298,11 +265,11 @@ class Machine {
     if (!begun) return;
     trace_ += "layer by layer ";
     auto& [step, batch] = *begun;
-    std::vector<LayerPlace> layers = shuffled_layers();
+    std::vector<LayerOf> layers = shuffled_layers();
     const bool given_up = random_() % 3 == 0;
-    const LayerPlace last = layers.back();
+    const LayerOf last = layers.back();
     if (given_up) layers.pop_back();
-    for (const LayerPlace layer : layers) {
+    for (const LayerOf layer : layers) {
       for (bool again = random_() % 4 == 0;; again = false) {
         Encoder own = device_.encoder();
         append(own, step, batch, layer);
@@ -388,71 +355,6 @@ class Machine {
     return true;
   }
 
-  // A device's memory, read once per comparison.
-  const std::vector<std::byte>& bytes_of(const Buffer& buffer) {
-    auto [found, fresh] = contents_.try_emplace(buffer.state().get());
-    if (fresh) {
-      found->second.resize(buffer.size_bytes());
-      EXPECT_TRUE(buffer.read(found->second).ok());
-    }
-    return found->second;
-  }
-
-  // One token of one layer in a page of slots.
-  void expect_slot(const SlotView& view, std::uint64_t page, std::uint64_t slot, const float* values) {
-    const std::vector<std::byte>& bytes = bytes_of(view.buffer);
-    for (std::uint64_t head = 0; head < view.shape.heads; ++head) {
-      const std::uint64_t at =
-          view.offset + page * view.page_stride + slot * view.slot_stride + head * view.head_stride;
-      for (std::uint64_t d = 0; d < view.shape.dim; ++d) {
-        const float wanted = values[head * view.shape.dim + d];
-        float found = 0;
-        if (view.dtype == DType::f32) {
-          std::memcpy(&found, bytes.data() + (at + d) * 4, 4);
-        } else {
-          std::uint16_t half = 0;
-          std::memcpy(&half, bytes.data() + (at + d) * 2, 2);
-          found = view.dtype == DType::f16 ? f32_from_f16(half) : f32_from_bf16(half);
-        }
-        if (found != wanted) ++wrong_values_;
-      }
-    }
-  }
-
-  void compare_side(const KvSideView& view, const SequenceSide& wanted, const GroupSideSpec& spec, std::size_t layer,
-                    std::uint64_t length, bool all) {
-    const KvPages& pages = *view.sequences.front();
-    const std::uint64_t size = spec.group->page;
-    ASSERT_EQ(pages.first_page, wanted.first_page());
-    ASSERT_EQ(pages.sealed_pages, wanted.sealed_pages());
-    ASSERT_EQ(pages.page_table.size(), (length + size - 1) / size - pages.first_page);
-    const bool has_sinks = spec.group->sinks > 0 && pages.first_page == 0 && pages.sealed_pages > 0;
-    ASSERT_EQ(pages.sinks.has_value(), has_sinks);
-    const std::uint64_t vector_at = layer * spec.heads * spec.dim;
-    // Old pages are looked at now and then: nobody should have touched them.
-    const std::uint64_t from = all ? 0 : std::max<std::uint64_t>(pages.sealed_pages, 2) - 2;
-    for (std::uint64_t page = std::max(pages.first_page, from); page < pages.first_page + pages.page_table.size();
-         ++page) {
-      const std::uint32_t place = pages.page_table[page - pages.first_page];
-      if (page < pages.sealed_pages) {
-        const SealedView& sealed = *view.sealed;
-        for (std::uint64_t head = 0; head < spec.heads; ++head) {
-          const std::vector<std::byte>& bytes = wanted.sealed(page).bytes[layer * spec.heads + head];
-          const std::uint64_t at =
-              sealed.offset_bytes + place * sealed.page_stride_bytes + head * sealed.head_stride_bytes;
-          if (std::memcmp(bytes_of(sealed.buffer).data() + at, bytes.data(), bytes.size()) != 0) ++wrong_values_;
-        }
-      } else {
-        for (std::uint64_t t = 0; t < size && page * size + t < length; ++t) {
-          expect_slot(view.dense, place, t, wanted.dense(page * size + t)->data() + vector_at);
-        }
-      }
-    }
-    for (std::uint64_t t = 0; has_sinks && t < spec.group->sinks; ++t) {
-      expect_slot(*view.sinks, *pages.sinks, t, wanted.sealed(0).sinks[t]->data() + vector_at);
-    }
-  }
-
   // A sequence that no call named may have been settled on the way, or not.
   void adopt(SequenceSide& group_side, const KvPages& pages, const SequenceState& sequence) {
     const bool settled = pages.first_page == group_side.gone(sequence.length, sequence.first_query()) &&
@@ -460,119 +362,48 @@ class Machine {
     if (settled) group_side.advance(pages.first_page, pages.sealed_pages);
   }
 
-  void compare(bool all) {
-    contents_.clear();
+  void compare(Extent extent) {
+    comparison_.restart();
     Uses uses;
     for (SequenceState& sequence : sequences_) {
       ASSERT_EQ(cache_.length(sequence.sequence).value(), sequence.length);
-      compare_sequence(sequence, all, uses);
-      if (wrong_values_ > 0 && unsettled_.contains(sequence.sequence.slot)) {
-        wrong_values_ = 0;
+      compare_sequence(sequence, extent, uses);
+      if (comparison_.wrong_values() > 0 && unsettled_.contains(sequence.sequence.slot)) {
+        comparison_.forgive();
         sequence = unsettled_.at(sequence.sequence.slot);
-        compare_sequence(sequence, all, uses);
+        compare_sequence(sequence, extent, uses);
       }
       if (::testing::Test::HasFatalFailure()) return;
     }
-    ASSERT_EQ(wrong_values_, 0U);
+    ASSERT_EQ(comparison_.wrong_values(), 0U);
     compare_counters(uses);
   }
 
-  // All rows of the step that is held, or some of the newest tokens, in one layer: the same as in f64 over what the
-  // lists say, or refused where they say that a key is gone.
+  // All queries of the step that is held, or some of the newest tokens, in one layer.
   void attend_to(const SequenceState& sequence) {
     const std::size_t group = random_() % spec_.groups.size();
-    const std::size_t index = random_() % spec_.groups[group].layers.size();
-    const SequenceSide& k = sequence.group_sides[2 * group];
-    const SequenceSide& v = sequence.group_sides[2 * group + 1];
+    const std::size_t layer = random_() % spec_.groups[group].layers.size();
     const bool whole_step = sequence.is_held() && random_() % 2 == 0;
     const bool windowed = spec_.groups[group].window.has_value();  // else no key can be missing, and all are seen
     const std::uint64_t some = std::min<std::uint64_t>(1 + random_() % (windowed ? 200 : 4), sequence.length);
-    const std::uint64_t rows = whole_step ? sequence.length - sequence.step_begin : some;
-    if (rows == 0 || (!windowed && rows > 8)) return;
-    trace_ += fmt::format("attend {} of {} ", rows, sequence.length);
-    const std::uint64_t window = spec_.groups[group].window.value_or(sequence.length);
-    const auto first_seen = [&](std::uint64_t position) { return position >= window ? position + 1 - window : 0; };
-    const std::uint64_t there = std::max(k.first_page(), v.first_page()) * spec_.groups[group].page;
-    const bool all_there = first_seen(sequence.length - rows) >= there;
-    EXPECT_TRUE(all_there || !whole_step) << "what a step sees stays while it is held";
-
-    const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[index]).value();
-    const std::uint64_t heads = group_sides_[2 * group].heads, k_dim = group_sides_[2 * group].dim,
-                        v_dim = group_sides_[2 * group + 1].dim;
-    std::vector<float> q(rows * heads * k_dim);
-    for (float& value : q) value = static_cast<float>(static_cast<int>(random_() % 255) - 127) * 0.015625F;
-    Buffer queries = device_.allocate(q.size() * sizeof(float)).value();
-    queries.write(std::as_bytes(std::span(q))).value();
-    std::vector<float> out(rows * heads * v_dim);
-    Buffer found = device_.allocate(out.size() * sizeof(float)).value();
-    Encoder encoder = device_.encoder();
-    attend(encoder, {.q = View::token_major(queries, DType::f32, {rows, heads, k_dim}),
-                     .kv = view,
-                     .out = MutView::token_major(found, DType::f32, {rows, heads, v_dim}),
-                     .scale = kScale,
-                     .query_tokens = {&rows, 1},
-                     .arithmetic = Arithmetic::f32});
-    auto fence = std::move(encoder).submit();
-    ASSERT_EQ(fence.ok(), all_there) << (fence ? "numbers without some keys" : fence.error().message);
-    if (!fence) {
-      EXPECT_EQ(fence.error().code, Errc::invalid_argument);
-      EXPECT_NE(fence.error().message.find(fmt::format("before position {}", there)), std::string::npos)
-          << fence.error().message;
-      return;
-    }
-    ASSERT_TRUE(found.read(std::as_writable_bytes(std::span(out))).ok());
-    double worst = 0;
-    for (std::uint64_t head = 0; head < heads; ++head) {
-      std::vector<const float*> keys, values;  // by position
-      for (std::uint64_t position = 0; position < sequence.length; ++position) {
-        const bool seen = position >= first_seen(sequence.length - rows);
-        keys.push_back(seen ? k.vector(position, index * heads + head) : nullptr);
-        values.push_back(seen ? v.vector(position, index * heads + head) : nullptr);
-      }
-      for (std::uint64_t row = 0; row < rows; ++row) {
-        const std::uint64_t begin = first_seen(sequence.length - rows + row);
-        const std::uint64_t count = sequence.length - rows + row + 1 - begin;
-        const std::uint64_t at = row * heads + head;
-        const std::vector<double> wanted = attend_in_f64({q.data() + at * k_dim, k_dim}, {keys.data() + begin, count},
-                                                         {values.data() + begin, count}, v_dim);
-        for (std::uint64_t d = 0; d < v_dim; ++d) {
-          worst = std::max(worst, std::abs(static_cast<double>(out[at * v_dim + d]) - wanted[d]));
-        }
-      }
-    }
-    ASSERT_LT(worst, kAttendError);
+    const std::uint64_t query_tokens = whole_step ? sequence.length - sequence.step_begin : some;
+    if (query_tokens == 0 || (!windowed && query_tokens > 8)) return;
+    trace_ += fmt::format("attend {} of {} ", query_tokens, sequence.length);
+    const Attention attention{.group = spec_.groups[group],
+                              .layer = layer,
+                              .length = sequence.length,
+                              .query_tokens = query_tokens,
+                              .k = sequence.group_sides[2 * group],
+                              .v = sequence.group_sides[2 * group + 1]};
+    EXPECT_TRUE(attention.sees_only_what_is_kept() || !whole_step) << "what a step sees stays while it is held";
+    const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[layer]).value();
+    check_attention(device_, view, attention, random_);
   }
 
-  // Values are below 4 in magnitude (sealed ones below 8), logits below 2 * 4 * 16 / 4: f32 errs by at most
-  // 2^-24 * (dims + keys) of that in logits and in sums, far below; a key that is missing changes more.
-  static constexpr double kScale = 0.25;
-  static constexpr double kAttendError = 2e-4;
+  // (group side, pool, page) -> indices of sequences
+  using Uses = std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>>;
 
-  static std::vector<double> attend_in_f64(std::span<const float> query, std::span<const float* const> keys,
-                                           std::span<const float* const> values, std::uint64_t v_dim) {
-    std::vector<double> logits;
-    for (const float* const key : keys) {
-      double logit = 0;
-      for (std::size_t d = 0; d < query.size(); ++d)
-        logit += static_cast<double>(query[d]) * static_cast<double>(key[d]);
-      logits.push_back(logit * kScale);
-    }
-    const double top = *std::ranges::max_element(logits);
-    double sum = 0;
-    std::vector<double> out(v_dim);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double weight = std::exp(logits[i] - top);
-      sum += weight;
-      for (std::uint64_t d = 0; d < v_dim; ++d) out[d] += weight * static_cast<double>(values[i][d]);
-    }
-    for (double& value : out) value /= sum;
-    return out;
-  }
-
-  using Uses =
-      std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>>;  // group_side, pool, page -> slots of sequences
-
-  void compare_sequence(SequenceState& sequence, bool all, Uses& uses) {
+  void compare_sequence(SequenceState& sequence, Extent extent, Uses& uses) {
     for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
       for (std::size_t layer = 0; layer < spec_.groups[group].layers.size(); ++layer) {
         const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[layer]).value();
@@ -580,11 +411,11 @@ class Machine {
         ASSERT_EQ(view.window, spec_.groups[group].window);
         for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
           const KvSideView& side = group_side % 2 == 0 ? view.k : view.v;
+          SequenceSide& wanted = sequence.group_sides[group_side];
           const bool touched = touched_.contains(sequence.sequence.slot);
-          if (!named_.contains(sequence.sequence.slot))
-            adopt(sequence.group_sides[group_side], *side.sequences.front(), sequence);
-          if (touched || all) {
-            compare_side(side, sequence.group_sides[group_side], group_sides_[group_side], layer, sequence.length, all);
+          if (!named_.contains(sequence.sequence.slot)) adopt(wanted, *side.sequences.front(), sequence);
+          if (touched || extent == Extent::all_pages) {
+            comparison_.compare({side, wanted, group_sides_[group_side], layer, sequence.length}, extent);
             if (::testing::Test::HasFatalFailure()) return;
           }
           if (layer == 0) add_uses(uses, group_side, *side.sequences.front(), sequence.sequence.slot);
@@ -593,12 +424,12 @@ class Machine {
     }
   }
 
-  static void add_uses(Uses& uses, std::uint64_t group_side, const KvPages& pages, std::uint32_t slot) {
+  static void add_uses(Uses& uses, std::uint64_t group_side, const KvPages& pages, std::uint32_t sequence) {
     for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
       const std::uint64_t pool = pages.first_page + i < pages.sealed_pages ? 0 : 1;
-      uses[{group_side, pool, pages.page_table[i]}].insert(slot);
+      uses[{group_side, pool, pages.page_table[i]}].insert(sequence);
     }
-    if (pages.sinks) uses[{group_side, 2, *pages.sinks}].insert(slot);
+    if (pages.sinks) uses[{group_side, 2, *pages.sinks}].insert(sequence);
   }
 
   void compare_counters(const Uses& uses) {
@@ -625,13 +456,12 @@ class Machine {
   KvCache cache_;
   std::vector<SequenceState> sequences_;
   std::vector<std::shared_ptr<const KvStep>> held_;
-  std::set<std::uint32_t> touched_;  // slots of sequences that calls of this step named
+  std::set<std::uint32_t> touched_;  // indices of sequences that calls of this step named
   std::set<std::uint32_t> named_;    // those that the last call named: no other call settled them since
-  std::map<std::uint32_t, SequenceState> unsettled_;  // by slot: what a truncated sequence is if pages were short
+  std::map<std::uint32_t, SequenceState> unsettled_;  // by index: what a truncated sequence is if pages were short
   bool full_ = false;                                 // a call of this step found no pages
   Sequence closed_, opened_;                          // by this step, whatever becomes of its encoder
-  std::map<const void*, std::vector<std::byte>> contents_;
-  std::uint64_t wrong_values_ = 0;
+  Comparison comparison_;
   std::uint64_t steps_ = 0;
   std::string trace_;
 };

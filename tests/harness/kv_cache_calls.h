@@ -53,9 +53,9 @@ class KvCacheCalls : public ::testing::Test {
   Sequence sequence_of(KvCache& cache, std::uint64_t tokens) {
     const Sequence sequence = cache.open_sequence().value();
     while (tokens > 0) {
-      const std::uint64_t part = std::min(tokens, cache.spec().max_step_tokens);
-      extend(cache, {{sequence, part}}).value();
-      tokens -= part;
+      const std::uint64_t step = std::min(tokens, cache.spec().max_step_tokens);
+      extend(cache, {{sequence, step}}).value();
+      tokens -= step;
     }
     return sequence;
   }
