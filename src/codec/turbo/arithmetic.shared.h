@@ -5,7 +5,7 @@
 #define ROTA_CODEC_TURBO_ARITHMETIC_SHARED_H
 
 #include "codec/turbo/turbo.params.h"
-#include "runtime/shared.h"
+#include "core/shared.h"
 
 #if defined(__cplusplus)
 #include <algorithm>

@@ -4,7 +4,7 @@
 #ifndef ROTA_CODEC_TURBO_PAGE_SHARED_H
 #define ROTA_CODEC_TURBO_PAGE_SHARED_H
 
-#include "runtime/shared.h"
+#include "core/shared.h"
 
 ROTA_PARAMS_BEGIN
 

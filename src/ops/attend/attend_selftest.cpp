@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "codec/dense/rows.h"
+#include "ops/selftest_pages.h"
 #include "rota/ops.h"
-#include "runtime/selftest_pages.h"
 
 namespace rota::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "runtime/selftest_pages.h"
+#include "ops/selftest_pages.h"
 
 namespace rota::ops {
 

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "codec/codecs.h"
-#include "runtime/selftest_pages.h"
+#include "ops/selftest_pages.h"
 
 namespace rota::ops {
 void unseal_selftest(runtime::SelfTestRun& run) {

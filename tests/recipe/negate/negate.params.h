@@ -1,7 +1,7 @@
 #ifndef ROTA_OPS_NEGATE_PARAMS_H
 #define ROTA_OPS_NEGATE_PARAMS_H
 
-#include "runtime/shared.h"
+#include "core/shared.h"
 
 ROTA_PARAMS_BEGIN
 

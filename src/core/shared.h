@@ -1,7 +1,7 @@
-// Included by C++ and by GLSL: what a params struct, and a function that both share, is written in.
+// Included by C++ and by GLSL: the types and macros of params structs and of functions that both languages compile.
 //
-// Wide is a 64-bit number on both sides. A GPU kernel reads its low word only: what it can address
-// fits in 32 bits, and runtime/target.h refuses the rest.
+// `Wide` is a 64-bit number on both sides. A GPU kernel reads its low word only: whatever the kernel can address fits
+// in 32 bits, and runtime/target.h refuses the rest.
 #if defined(__cplusplus)
 #pragma once
 #include <cstdint>

@@ -13,7 +13,8 @@
 #include "rota/ops.h"
 #include "runtime/selftest.h"
 
-// What the self-tests of sealed pages share: two heads of one page, every width, both sides, two head sizes.
+// What the self-tests of ops on sealed pages share: one page of two heads, for every width, keys and values, and two
+// head sizes.
 
 namespace rota::ops {
 
@@ -35,7 +36,7 @@ inline std::string self_test_name(const PageFormat& format) {
                     std::uint32_t{format.head_dim});
 }
 
-// Sums of random numbers: nearly normal, with a mean that differs from dim to dim.
+// Sums of four random numbers: nearly normal. The mean of keys differs from dim to dim.
 inline std::vector<float> self_test_values(const PageFormat& format) {
   std::vector<float> values(kSelfTestHeads * format.tokens * format.head_dim);
   std::uint32_t state = 1;
@@ -49,6 +50,7 @@ inline std::vector<float> self_test_values(const PageFormat& format) {
   return values;
 }
 
+// A new buffer that holds `bytes`.
 inline Result<Buffer> filled(Device& device, std::span<const std::byte> bytes) {
   auto buffer = device.allocate(bytes.size());
   if (!buffer) return buffer;
@@ -60,6 +62,7 @@ inline SlotShape self_test_shape(const PageFormat& format) {
   return {.pages = 1, .page_slots = format.tokens, .heads = kSelfTestHeads, .dim = format.head_dim};
 }
 
+// The page of self_test_values(), sealed on the device.
 inline Result<std::vector<std::byte>> self_test_sealed(Device& device, const PageFormat& format) {
   const std::vector<float> values = self_test_values(format);
   auto dense = filled(device, std::as_bytes(std::span(values)));
@@ -81,6 +84,7 @@ inline Result<std::vector<std::byte>> self_test_sealed(Device& device, const Pag
   return bytes;
 }
 
+// The values of a sealed page, restored on the device.
 inline Result<std::vector<float>> self_test_restored(Device& device, const PageFormat& format,
                                                      std::span<const std::byte> pages) {
   auto sealed = filled(device, pages);
