@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/callers_thread.h"
 #include "core/check.h"
 #include "runtime/device_state.h"
 #include "runtime/recorder.h"
@@ -31,7 +30,6 @@ std::string_view name(DeviceKind kind) noexcept {
 
 Result<std::vector<BackendReport>> list_backends() {
   return core::guarded([]() -> Result<std::vector<BackendReport>> {
-    const runtime::ForDrivers inherited;
     std::vector<BackendReport> reports;
     for (const runtime::BackendEntry& entry : runtime::backends()) {
       BackendReport report{.name = std::string(entry.name)};
@@ -51,7 +49,6 @@ Device::Device(std::shared_ptr<runtime::DeviceState> state) noexcept : state_(st
 
 Result<Device> Device::open(const DeviceOptions& options) {
   return core::guarded([&]() -> Result<Device> {
-    const runtime::ForDrivers inherited;
     std::string known;
     for (const runtime::BackendEntry& entry : runtime::backends()) {
       const std::string_view backend_name = std::string_view(options.device).substr(0, options.device.find(':'));

@@ -12,7 +12,6 @@ Status DeviceState::check_here(std::string_view op) const {
 }
 
 Result<std::uint64_t> DeviceState::submit(CommandList commands) {
-  const ForDrivers inherited;
   Batch batch{std::move(commands), {}};
   batch.pipelines.reserve(batch.commands.size());
   for (const Command& command : batch.commands.all()) {

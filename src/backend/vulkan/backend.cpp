@@ -22,6 +22,7 @@ class Prepared final : public runtime::PreparedBatch {
 std::string device_id(std::size_t index) { return core::text("{}:{}", kName, index); }
 
 Result<std::vector<DeviceInfo>> list() {
+  const runtime::ForDrivers inherited;
   auto instance = Instance::create({});
   if (!instance) return instance.error();
   auto physical = (*instance)->physical_devices();
@@ -53,6 +54,7 @@ Result<std::size_t> device_index(std::string_view id) {
 }
 
 Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
+  const runtime::ForDrivers inherited;
   auto index = device_index(options.device);
   if (!index) return index.error();
   auto instance = Instance::create(options.on_validation_message);
@@ -85,6 +87,7 @@ Result<std::shared_ptr<runtime::Memory>> VulkanBackend::allocate(std::uint64_t b
 
 Result<std::shared_ptr<runtime::Pipeline>> VulkanBackend::build(const runtime::Kernel& kernel,
                                                                 const runtime::Constants& constants) {
+  const runtime::ForDrivers inherited;
   if (Status status = context_->alive(); !status) return status.error();
   auto pipeline = ComputePipeline::create(context_, pipelines_->handle(), kernel, constants);
   if (!pipeline) return pipeline.error();
@@ -92,6 +95,7 @@ Result<std::shared_ptr<runtime::Pipeline>> VulkanBackend::build(const runtime::K
 }
 
 Result<std::unique_ptr<runtime::PreparedBatch>> VulkanBackend::prepare(runtime::Batch batch) {
+  const runtime::ForDrivers inherited;
   auto submission = queue_.take();
   if (!submission) return submission.error();
   if (Status status = (*submission)->record(std::move(batch)); !status) return status.error();
@@ -99,6 +103,7 @@ Result<std::unique_ptr<runtime::PreparedBatch>> VulkanBackend::prepare(runtime::
 }
 
 Status VulkanBackend::enqueue(std::unique_ptr<runtime::PreparedBatch> batch, std::uint64_t ticket) {
+  const runtime::ForDrivers inherited;
   return queue_.push(std::move(static_cast<Prepared&>(*batch).submission), ticket);
 }
 
