@@ -96,7 +96,7 @@ double instructions(const Case& what) {
   for (const runtime::Command& command : encoder.recorder()->commands().all()) {
     runtime::CpuCall call = command.cpu_call();
     call.scratch = worker_scratch();
-    const bool counted = command.kernel->name == "attend_part";
+    const bool counted = command.kernel->name == "attend_split";
     if (!counted) {
       command.kernel->cpu(call);
       continue;

@@ -24,8 +24,8 @@
 namespace rota::test {
 
 using ops::reference::Definition;
-using ops::reference::QueryRow;
-using ops::reference::RowResult;
+using ops::reference::QueryVector;
+using ops::reference::VectorResult;
 
 // A number of the token at a position.
 using Draw = std::function<double(std::mt19937_64&, std::uint64_t position)>;
@@ -84,11 +84,11 @@ struct Answer {
   DType dtype = DType::f32;
   std::vector<std::byte> out = {}, log_sum_exp = {};
 
-  double at(const QueryRow& row, std::uint64_t d) const {
-    return value_of(load_bits(out, dtype, (row.token * shape.heads + row.head) * shape.dim + d), dtype);
+  double at(const QueryVector& vector, std::uint64_t d) const {
+    return value_of(load_bits(out, dtype, (vector.token * shape.heads + vector.head) * shape.dim + d), dtype);
   }
-  double log_sum_exp_at(const QueryRow& row) const {
-    return value_of(load_bits(log_sum_exp, DType::f32, row.token * shape.heads + row.head), DType::f32);
+  double log_sum_exp_at(const QueryVector& vector) const {
+    return value_of(load_bits(log_sum_exp, DType::f32, vector.token * shape.heads + vector.head), DType::f32);
   }
   // All bits of `count` tokens.
   Answer part(std::uint64_t first, std::uint64_t count) const {
@@ -159,7 +159,7 @@ class AttendOnDevice : public OnSharedDevice {
     return stored;
   }
 
-  // Sequences as a cache has them, in pages in any order. All that is not a token, the dense place of a sealed one, and
+  // Sequences as a cache has them, in pages in any order. All that is not a token, the dense slot of a sealed one, and
   // what has left the window is NaN.
   KvView lay_out(const Case& of, const std::vector<Numbers>& k, const std::vector<Numbers>& v) {
     KvView kv{.k = lay_side(of, KvSide::keys, k), .v = lay_side(of, KvSide::values, v), .window = of.window};
@@ -204,14 +204,14 @@ class AttendOnDevice : public OnSharedDevice {
       const std::uint64_t capacity =
           slots.capacities.empty() ? std::max<std::uint64_t>(length, 1) : slots.capacities[i];
       tables.emplace_back((capacity + slots.page_slots - 1) / slots.page_slots);
-      for (std::uint32_t& place : tables.back()) place = pages++;
+      for (std::uint32_t& page : tables.back()) page = pages++;
       runs.push_back({.tokens = length, .position = 0, .capacity = capacity});
     }
-    std::vector<std::uint32_t> places(pages);
-    std::iota(places.begin(), places.end(), 0U);
-    if (slots.shuffled) std::ranges::shuffle(places, random);
+    std::vector<std::uint32_t> order(pages);
+    std::iota(order.begin(), order.end(), 0U);
+    if (slots.shuffled) std::ranges::shuffle(order, random);
     for (std::size_t i = 0; i < k.size(); ++i) {
-      for (std::uint32_t& place : tables[i]) place = places[place];
+      for (std::uint32_t& page : tables[i]) page = order[page];
       runs[i].page_table = tables[i];
     }
     const auto lay = [&](const std::vector<Numbers>& sequences) {
@@ -234,7 +234,7 @@ class AttendOnDevice : public OnSharedDevice {
 
   // ---- calls
 
-  Attend call_of(const KvView& kv, Asked&& asked) const = delete;  // the call refers to its rows
+  Attend call_of(const KvView& kv, Asked&& asked) const = delete;  // the call refers to its query tokens
   Attend call_of(const KvView& kv, const Asked& asked) const {
     return {
         .q = asked.q,
@@ -270,9 +270,9 @@ class AttendOnDevice : public OnSharedDevice {
   // By the op.
   Answer merge_answers(const Answer& a, const Answer& b) {
     const auto part = [&](const Answer& answer) {
-      const Shape row{answer.shape.tokens, answer.shape.heads, 1};
+      const Shape per_head{answer.shape.tokens, answer.shape.heads, 1};
       return AttentionState{View::token_major(upload(answer.out), answer.dtype, answer.shape),
-                            View::token_major(upload(answer.log_sum_exp), DType::f32, row)};
+                            View::token_major(upload(answer.log_sum_exp), DType::f32, per_head)};
     };
     const AttentionState first = part(a);
     MutView out = MutView::token_major(upload(a.out), a.dtype, a.shape);
@@ -288,12 +288,12 @@ class AttendOnDevice : public OnSharedDevice {
 
   // ---- what comes of it
 
-  static std::vector<QueryRow> all_rows(const Asked& asked) {
-    std::vector<QueryRow> rows;
+  static std::vector<QueryVector> all_vectors(const Asked& asked) {
+    std::vector<QueryVector> vectors;
     for (std::uint64_t token = 0; token < asked.q.shape.tokens; ++token) {
-      for (std::uint64_t head = 0; head < asked.q.shape.heads; ++head) rows.push_back({token, head});
+      for (std::uint64_t head = 0; head < asked.q.shape.heads; ++head) vectors.push_back({token, head});
     }
-    return rows;
+    return vectors;
   }
 
   static constexpr double kTolerance = 1e-5;  // of |out|, and of log_sum_exp beyond 1
@@ -301,14 +301,14 @@ class AttendOnDevice : public OnSharedDevice {
   // Relative to the length of what the definition gives; of smaller types half a last place in each dim beside. Where
   // `logits_are_large`: a dot product of n terms is off by about sqrt(n) 2^-24 of itself, and so is then a weight.
   void expect_defined(const KvView& kv, const Asked& asked, const Answer& found, Definition& definition,
-                      std::span<const QueryRow> rows) {
-    const auto wanted = definition.rows(call_of(kv, asked), rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+                      std::span<const QueryVector> vectors) {
+    const auto wanted = definition.results(call_of(kv, asked), vectors);
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
       double error = 0;
       double energy = 0;
       double rounding = 0;
       for (std::uint64_t d = 0; d < wanted[i].out.size(); ++d) {
-        error += std::pow(found.at(rows[i], d) - wanted[i].out[d], 2);
+        error += std::pow(found.at(vectors[i], d) - wanted[i].out[d], 2);
         energy += std::pow(wanted[i].out[d], 2);
         if (found.dtype != DType::f32) rounding += std::pow(last_place(found.dtype, wanted[i].out[d]) / 2, 2);
       }
@@ -317,27 +317,27 @@ class AttendOnDevice : public OnSharedDevice {
           tolerance * (logits_are_large ? wanted[i].weighed_values : std::sqrt(energy)) + std::sqrt(rounding);
       if (limit > 0) worst_error = std::max(worst_error, std::sqrt(error) / limit);
       if (!(std::sqrt(error) <= limit)) {
-        ADD_FAILURE() << fmt::format("token {}, head {}: off by {} of {}", rows[i].token, rows[i].head,
+        ADD_FAILURE() << fmt::format("token {}, head {}: off by {} of {}", vectors[i].token, vectors[i].head,
                                      std::sqrt(error), std::sqrt(energy));
         return;
       }
       if (!asked.log_sum_exp) continue;
-      const double sum = found.log_sum_exp_at(rows[i]);
+      const double sum = found.log_sum_exp_at(vectors[i]);
       if (sum == wanted[i].log_sum_exp) continue;  // also where both are -infinity
       const double sum_limit = kTolerance * (1 + std::abs(wanted[i].log_sum_exp));
       if (!(std::abs(sum - wanted[i].log_sum_exp) <= sum_limit)) {
-        ADD_FAILURE() << fmt::format("token {}, head {}: log_sum_exp {}, wanted {}", rows[i].token, rows[i].head, sum,
-                                     wanted[i].log_sum_exp);
+        ADD_FAILURE() << fmt::format("token {}, head {}: log_sum_exp {}, wanted {}", vectors[i].token, vectors[i].head,
+                                     sum, wanted[i].log_sum_exp);
         return;
       }
     }
   }
 
-  // Every row of a call.
+  // Every vector of a call.
   Answer expect_defined(const KvView& kv, const Asked& asked) {
     const Answer found = run(kv, asked);
     Definition definition(kv);
-    expect_defined(kv, asked, found, definition, all_rows(asked));
+    expect_defined(kv, asked, found, definition, all_vectors(asked));
     return found;
   }
 
@@ -362,10 +362,10 @@ class AttendOnDevice : public OnSharedDevice {
   }
   static KvView one_of(const KvView& all, std::size_t sequence) { return some_of(all, {&sequence, 1}); }
 
-  // Sequences of one row or more, the rows' queries cut out of a larger q.
-  static Asked part_of(Asked asked, std::uint64_t first, std::vector<std::uint64_t> rows) {
-    asked.q = asked.q.slice(first, std::accumulate(rows.begin(), rows.end(), std::uint64_t{0}));
-    asked.query_tokens = std::move(rows);
+  // Sequences of one query token or more, their queries cut out of a larger q.
+  static Asked part_of(Asked asked, std::uint64_t first, std::vector<std::uint64_t> tokens) {
+    asked.q = asked.q.slice(first, std::accumulate(tokens.begin(), tokens.end(), std::uint64_t{0}));
+    asked.query_tokens = std::move(tokens);
     return asked;
   }
 
@@ -375,9 +375,9 @@ class AttendOnDevice : public OnSharedDevice {
                             : fmt::format("turbo{}", std::uint32_t{std::get<Turbo>(codec).bits});
   }
   static std::string describe(const Case& what) {
-    return fmt::format("{} of {} and {} of {}, group {}, {} sequences, the first of {} with {} rows", describe(what.k),
-                       what.head_dim, describe(what.v), what.value_dim, what.group, what.lengths.size(),
-                       what.lengths[0], what.query_tokens[0]);
+    return fmt::format("{} of {} and {} of {}, group {}, {} sequences, the first of {} with {} query tokens",
+                       describe(what.k), what.head_dim, describe(what.v), what.value_dim, what.group,
+                       what.lengths.size(), what.lengths[0], what.query_tokens[0]);
   }
 
   bool on_cpu() const { return device.info().kind == DeviceKind::cpu; }
@@ -400,14 +400,14 @@ class AttendOnDevice : public OnSharedDevice {
 
   // Pages of one pool in any order, with some that are nobody's.
   struct Pool {
-    std::vector<std::uint32_t> places;
+    std::vector<std::uint32_t> pages;
     std::size_t taken = 0;
 
-    Pool(std::uint64_t pages, std::mt19937_64& random) : places(pages + 2) {
-      std::iota(places.begin(), places.end(), 0U);
-      std::ranges::shuffle(places, random);
+    Pool(std::uint64_t count, std::mt19937_64& random) : pages(count + 2) {
+      std::iota(pages.begin(), pages.end(), 0U);
+      std::ranges::shuffle(pages, random);
     }
-    std::uint32_t take() { return places.at(taken++); }
+    std::uint32_t take() { return pages.at(taken++); }
   };
 
   // Pages of f32, [page][slot][head][dim], to sealed ones. Every device gives the same bytes, and the CPU at once.
@@ -464,7 +464,7 @@ class AttendOnDevice : public OnSharedDevice {
     std::vector<std::byte> sink_bytes((sequences.size() + 2) * sinks.page_stride * info(dtype).bytes, Guarded::kPoison);
     std::vector<float> to_seal;
     std::vector<SealPage> seals;
-    std::vector<std::uint32_t> sealed_places;
+    std::vector<std::uint32_t> physical_pages;
     KvSideView view{.dense = dense};
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const SequenceState& plan = plans[i];
@@ -476,8 +476,8 @@ class AttendOnDevice : public OnSharedDevice {
           const float* const from = sequences[i].vector(page * of.page, 0);
           to_seal.insert(to_seal.end(), from, from + of.page * heads * dim);
           seals.push_back({.from = seals.size(), .to = seals.size(), .sinks = page == 0 ? of.sinks : 0});
-          sealed_places.push_back(sealed_pool.take());
-          pages->page_table.push_back(sealed_places.back());
+          physical_pages.push_back(sealed_pool.take());
+          pages->page_table.push_back(physical_pages.back());
           continue;
         }
         pages->page_table.push_back(dense_pool.take());
@@ -505,8 +505,8 @@ class AttendOnDevice : public OnSharedDevice {
                                         Guarded::kPoison);
     if (!seals.empty()) {
       const auto made = seal_pages(format, heads, to_seal, seals);
-      for (std::size_t i = 0; i < sealed_places.size(); ++i) {
-        std::memcpy(sealed_bytes.data() + sealed.offset_bytes + sealed_places[i] * sealed.page_stride_bytes,
+      for (std::size_t i = 0; i < physical_pages.size(); ++i) {
+        std::memcpy(sealed_bytes.data() + sealed.offset_bytes + physical_pages[i] * sealed.page_stride_bytes,
                     made.data() + i * sealed.page_stride_bytes, sealed.page_stride_bytes);
       }
     }

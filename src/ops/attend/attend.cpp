@@ -8,8 +8,8 @@
 #include "codec/codecs.h"
 #include "core/check.h"
 #include "rota_kernels/attend_merge.h"
-#include "rota_kernels/attend_part.h"
 #include "rota_kernels/attend_query.h"
+#include "rota_kernels/attend_split.h"
 #include "runtime/recorder.h"
 #include "runtime/strides.h"
 
@@ -19,15 +19,15 @@ namespace {
 // q, table of keys, slopes, sink logits, queries
 constexpr std::array kQueryBindings{Access::read, Access::read, Access::read, Access::read, Access::write};
 // keys, values, plan, queries, table of keys, table of values, partial results
-constexpr std::array kPartBindings{Access::read, Access::read, Access::read, Access::read,
-                                   Access::read, Access::read, Access::write};
+constexpr std::array kSplitBindings{Access::read, Access::read, Access::read, Access::read,
+                                    Access::read, Access::read, Access::write};
 // plan, partial results, queries, table of values, out, log_sum_exp
 constexpr std::array kMergeBindings{Access::read, Access::read,  Access::read,
                                     Access::read, Access::write, Access::write};
 constexpr runtime::Kernel kQuery{
     .name = "attend_query", .code = kernels::attend_query::kCode, .bindings = kQueryBindings, .cpu = attend_query_cpu};
-constexpr runtime::Kernel kPart{
-    .name = "attend_part", .code = kernels::attend_part::kCode, .bindings = kPartBindings, .cpu = attend_part_cpu};
+constexpr runtime::Kernel kSplit{
+    .name = "attend_split", .code = kernels::attend_split::kCode, .bindings = kSplitBindings, .cpu = attend_split_cpu};
 constexpr runtime::Kernel kMerge{
     .name = "attend_merge", .code = kernels::attend_merge::kCode, .bindings = kMergeBindings, .cpu = attend_merge_cpu};
 
@@ -66,9 +66,9 @@ RotationShape rotation_of(const KvSideView& view) {
   return codec::rotation_of(view.sealed->format);
 }
 
-// Kernels go over more rows than that in turns.
-std::uint32_t groups_of(std::uint64_t rows) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(rows, runtime::kMaxGroups));
+// Kernels go over more items than that in turns.
+std::uint32_t groups_of(std::uint64_t items) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(items, runtime::kMaxGroups));
 }
 
 template <class AnyView>
@@ -110,7 +110,7 @@ class AttendRecording {
 
     record_query();
     for (const AttendRound& round : plan_.rounds) {
-      for (const AttendPart& part : round.parts) record_part(part);
+      for (const AttendLaunch& launch : round.launches) record_launch(launch);
       record_merge(round);
     }
     return {};
@@ -135,24 +135,24 @@ class AttendRecording {
                                    .heads = heads_,
                                    .dim = k_dim_,
                                    .scale = static_cast<float>(static_cast<double>(call_.scale))};
-    const std::uint64_t rows = call_.q.shape.tokens * heads_ + 1;
+    const std::uint64_t items = call_.q.shape.tokens * heads_ + 1;
     recorder_.dispatch({kQuery,
                         {static_cast<std::uint32_t>(call_.q.dtype), dtype_or_none(call_.alibi_slopes),
                          dtype_or_none(call_.sink_logits)},
-                        {.groups = groups_of(rows), .items = rows, .item_bytes = std::uint64_t{8} * k_dim_}},
+                        {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{8} * k_dim_}},
                        params,
                        {runtime::bind(call_.q.buffer, plan_.q), k_table_, bind(call_.alibi_slopes, plan_.alibi_slopes),
                         bind(call_.sink_logits, plan_.sink_logits), queries_});
   }
 
-  void record_part(const AttendPart& part) {
-    const SourceOf k = source_of(call_.kv.k, plan_.k, part.k);
-    const SourceOf v = source_of(call_.kv.v, plan_.v, part.v);
-    const AttendPartParams params{
+  void record_launch(const AttendLaunch& launch) {
+    const SourceOf k = source_of(call_.kv.k, plan_.k, launch.k);
+    const SourceOf v = source_of(call_.kv.v, plan_.v, launch.v);
+    const AttendSplitParams params{
         .k = k.strides,
         .v = v.strides,
-        .order = part.order,
-        .entries = part.entries,
+        .first_split = launch.first_split,
+        .splits = launch.splits,
         .kv_heads = kv_heads_,
         .group = heads_ / kv_heads_,
         .k_page = static_cast<std::uint32_t>(call_.kv.k.dense.shape.page_slots),
@@ -161,39 +161,39 @@ class AttendRecording {
         .window = static_cast<std::uint32_t>(std::min<std::uint64_t>(call_.kv.window.value_or(0), core::kMaxIndex)),
         .flags = (call_.mask == Mask::causal ? kCausal : 0) |
                  (call_.arithmetic == Arithmetic::f32 ? kF32Arithmetic : 0) |
-                 (part.k == KeySource::sinks ? kKeySinks : 0) | (part.v == KeySource::sinks ? kValueSinks : 0),
+                 (launch.k == KeySource::sinks ? kKeySinks : 0) | (launch.v == KeySource::sinks ? kValueSinks : 0),
         .soft_cap = static_cast<float>(call_.soft_cap.value_or(0))};
-    const std::uint64_t rows = std::uint64_t{part.entries} * kv_heads_;
-    recorder_.dispatch({kPart,
+    const std::uint64_t items = std::uint64_t{launch.splits} * kv_heads_;
+    recorder_.dispatch({kSplit,
                         {k.format, v.format, k_dim_, v_dim_, std::bit_ceil(plan_.vectors), k.has_mean ? 1U : 0U,
                          k.in_units ? 1U : 0U, v.in_units ? 1U : 0U},
-                        {.groups = groups_of(rows),
-                         .items = rows,
-                         .item_bytes = std::uint64_t{kStepKeys} * (std::uint64_t{k_dim_} + v_dim_)}},
+                        {.groups = groups_of(items),
+                         .items = items,
+                         .item_bytes = std::uint64_t{kKeyBlock} * (std::uint64_t{k_dim_} + v_dim_)}},
                        params, {k.binding, v.binding, words_, queries_, k_table_, v_table_, partials_});
   }
 
   void record_merge(const AttendRound& round) {
-    const bool with_sums = call_.log_sum_exp && plan_.log_sum_exp;
+    const bool with_log_sum = call_.log_sum_exp && plan_.log_sum_exp;
     const AttendMergeParams params{
         .to = runtime::strides_of(call_.out, plan_.out),
-        .sums = with_sums ? runtime::strides_of(*call_.log_sum_exp, *plan_.log_sum_exp) : Strides{},
+        .log_sum_exp = with_log_sum ? runtime::strides_of(*call_.log_sum_exp, *plan_.log_sum_exp) : Strides{},
         .rotation = rotation_of(call_.kv.v),
-        .first_chunk = round.first_chunk,
-        .chunks = round.chunks,
+        .first_query_tile = round.first_query_tile,
+        .query_tiles = round.query_tiles,
         .kv_heads = kv_heads_,
         .group = heads_ / kv_heads_,
         .vectors = plan_.vectors,
         .dim = v_dim_};
-    const std::uint64_t rows = std::uint64_t{round.chunks} * kv_heads_ * plan_.vectors;
+    const std::uint64_t items = std::uint64_t{round.query_tiles} * kv_heads_ * plan_.vectors;
     recorder_.dispatch({kMerge,
                         {static_cast<std::uint32_t>(call_.out.dtype), dtype_or_none(call_.log_sum_exp),
                          call_.sink_logits ? 1U : 0U, runtime::in_whole_words(call_.out.dtype, params.to) ? 1U : 0U},
-                        {.groups = groups_of(rows), .items = rows, .item_bytes = std::uint64_t{64} * v_dim_}},
+                        {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{64} * v_dim_}},
                        params,
                        {words_, partials_, queries_, v_table_, runtime::bind(call_.out.buffer, plan_.out),
-                        with_sums ? runtime::bind(call_.log_sum_exp->buffer, *plan_.log_sum_exp)
-                                  : runtime::bind_untouched(call_.out.buffer, plan_.out)});
+                        with_log_sum ? runtime::bind(call_.log_sum_exp->buffer, *plan_.log_sum_exp)
+                                     : runtime::bind_untouched(call_.out.buffer, plan_.out)});
   }
 
   runtime::Recorder& recorder_;

@@ -22,17 +22,17 @@ struct AttendSide {
   std::array<std::optional<runtime::Bindable>, kSources> bound = {};
 };
 
-// Entries with the same two sources: one launch.
-struct AttendPart {
+// KV splits with the same two sources: one launch.
+struct AttendLaunch {
   KeySource k, v;
-  std::uint32_t order;  // word of the plan
-  std::uint32_t entries;
+  std::uint32_t first_split;  // word of the plan that has the first one's number
+  std::uint32_t splits;
 };
 
-// Chunks whose partial results fit into scratch together.
+// Query tiles whose partial results fit into scratch together.
 struct AttendRound {
-  std::uint32_t first_chunk, chunks;
-  std::vector<AttendPart> parts;
+  std::uint32_t first_query_tile, query_tiles;
+  std::vector<AttendLaunch> launches;
 };
 
 struct AttendPlan {
@@ -43,7 +43,7 @@ struct AttendPlan {
   std::vector<AttendRound> rounds;
   std::uint64_t query_bytes = 0;
   std::uint64_t partial_bytes = 0;  // of the largest round
-  std::uint32_t vectors = 0;        // of the largest chunk
+  std::uint32_t vectors = 0;        // of the largest query tile
 
   bool empty() const noexcept { return rounds.empty(); }
 };
@@ -53,11 +53,11 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
 
 inline constexpr std::uint32_t kCpuVectors = 16, kGpuVectors = 8;
 
-// How many query vectors one entry serves: what registers and shared memory hold.
+// How many query vectors one split serves: what registers and shared memory hold.
 std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept;
 
 void attend_query_cpu(const runtime::CpuCall& call) noexcept;
-void attend_part_cpu(const runtime::CpuCall& call) noexcept;
+void attend_split_cpu(const runtime::CpuCall& call) noexcept;
 void attend_merge_cpu(const runtime::CpuCall& call) noexcept;
 
 }  // namespace rota::ops

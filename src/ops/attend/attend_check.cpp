@@ -84,12 +84,12 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
   for (std::uint64_t page = pages.first_page; page < last; ++page) {
     const bool sealed = page < pages.sealed_pages;
     const std::uint64_t most = sealed && side.view.sealed ? side.view.sealed->shape.pages : side.view.dense.shape.pages;
-    if (pages.page_table[page - pages.first_page] >= most) return bad("a place beyond the pool's pages");
+    if (pages.page_table[page - pages.first_page] >= most) return bad("a physical page beyond the pool's pages");
   }
   return {};
 }
 
-// What the first row sees is there: later rows begin later. A ring without a window is one itself.
+// What the first query token sees is there: later ones begin later. A ring without a window is one itself.
 Status check_seen(const Attend& call, const StoredSide& side, const AttendSequence& sequence, std::size_t index) {
   const KvPages& pages = *side.view.sequences[index];
   std::uint64_t there = pages.first_page * side.page();
@@ -97,10 +97,11 @@ Status check_seen(const Attend& call, const StoredSide& side, const AttendSequen
   if (sequence.query_tokens == 0 || there == 0) return {};
   const std::uint64_t seen = first_seen(call, sequence, 0);
   if (seen >= there) return {};
-  return core::refuse({kAttend, {"query_tokens", index}}, sequence.query_tokens,
-                      "rows that see what is there: the first sees position {} and on, and {}[{}] has nothing before "
-                      "position {}",
-                      seen, side.sequences, index, there);
+  return core::refuse(
+      {kAttend, {"query_tokens", index}}, sequence.query_tokens,
+      "query tokens that see what is there: the first sees position {} and on, and {}[{}] has nothing before "
+      "position {}",
+      seen, side.sequences, index, there);
 }
 
 Status check_numbers(const Attend& call) {
@@ -178,9 +179,9 @@ Status check_views(const Attend& call, const runtime::Target& target, AttendPlan
     return check_per_head(of(name, "shape"), view->shape, {1, heads, 1});
   };
   if (call.log_sum_exp) {
-    auto sums = runtime::check_view(target, of("log_sum_exp"), *call.log_sum_exp);
-    if (!sums) return sums.error();
-    plan.log_sum_exp = *sums;
+    auto log_sum = runtime::check_view(target, of("log_sum_exp"), *call.log_sum_exp);
+    if (!log_sum) return log_sum.error();
+    plan.log_sum_exp = *log_sum;
     const Status shape =
         check_per_head(of("log_sum_exp", "shape"), call.log_sum_exp->shape, {call.q.shape.tokens, heads, 1});
     if (!shape) return shape;
@@ -196,13 +197,14 @@ runtime::Target counted_in_words(runtime::Target target) {
   return target;
 }
 
-// The views have been checked: `out` has a place for each vector, so that these products are far from 2^64.
+// The views have been checked: `out` has room for each vector, so that these products are far from 2^64.
 Status plan_queries(const Attend& call, const runtime::Target& target, AttendPlan& plan) {
   const Shape& q = call.q.shape;
   const std::uint64_t vectors = q.tokens * q.heads;
   const std::uint64_t copies = call.kv.k.sealed ? 2 : 1;  // as they are, and rotated
   plan.query_bytes =
-      (core::round_up(2 * q.heads, kRowStep) + vectors * padded_row(static_cast<uint>(q.dim)) * copies) * sizeof(float);
+      (core::round_up(2 * q.heads, kPadFloats) + vectors * padded_floats(static_cast<uint>(q.dim)) * copies) *
+      sizeof(float);
   return runtime::check_upload(target, plan.query_bytes, [&] {
     return core::text("{}: scratch for {} query vectors takes {} bytes", kAttend, vectors, plan.query_bytes);
   });
@@ -233,9 +235,9 @@ Status check_results_apart(const Attend& call, const AttendPlan& plan) {
   const runtime::Bound out{{"out"}, call.out.buffer, plan.out};
   if (Status status = check(out); !status) return status;
   if (!call.log_sum_exp || !plan.log_sum_exp) return {};
-  const runtime::Bound sums{{"log_sum_exp"}, call.log_sum_exp->buffer, *plan.log_sum_exp};
-  if (Status status = check(sums); !status) return status;
-  return runtime::check_apart(kAttend, sums, out);
+  const runtime::Bound log_sum{{"log_sum_exp"}, call.log_sum_exp->buffer, *plan.log_sum_exp};
+  if (Status status = check(log_sum); !status) return status;
+  return runtime::check_apart(kAttend, log_sum, out);
 }
 
 }  // namespace
@@ -260,22 +262,23 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
   std::uint64_t token = 0;
   for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
     const std::uint64_t length = call.kv.lengths[i];
-    const std::uint64_t rows = call.query_tokens.empty() ? 1 : call.query_tokens[i];
-    const core::Refusal of_rows{kAttend, {"query_tokens", i}};
+    const std::uint64_t query_tokens = call.query_tokens.empty() ? 1 : call.query_tokens[i];
+    const core::Refusal of_query_tokens{kAttend, {"query_tokens", i}};
     if (length > kMaxLength) return core::refuse({kAttend, {"kv.lengths", i}}, length, "at most {}", kMaxLength);
-    if (rows > call.q.shape.tokens - token) {
-      return core::refuse(of_rows, rows, "at most the {} tokens that q has left", call.q.shape.tokens - token);
+    if (query_tokens > call.q.shape.tokens - token) {
+      return core::refuse(of_query_tokens, query_tokens, "at most the {} tokens that q has left",
+                          call.q.shape.tokens - token);
     }
-    if (call.mask == Mask::causal && rows > length) {
-      return core::refuse(of_rows, rows, "at most the {} tokens of the sequence", length);
+    if (call.mask == Mask::causal && query_tokens > length) {
+      return core::refuse(of_query_tokens, query_tokens, "at most the {} tokens of the sequence", length);
     }
     if (Status status = check_pages(k, i, length); !status) return status.error();
     if (Status status = check_pages(v, i, length); !status) return status.error();
-    const AttendSequence sequence{length, rows, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
+    const AttendSequence sequence{length, query_tokens, token, *call.kv.k.sequences[i], *call.kv.v.sequences[i]};
     if (Status status = check_seen(call, k, sequence, i); !status) return status.error();
     if (Status status = check_seen(call, v, sequence, i); !status) return status.error();
     if (Status status = planner.add(sequence); !status) return status.error();
-    token += rows;
+    token += query_tokens;
   }
   if (token != call.q.shape.tokens) {
     return core::refuse(of("query_tokens"), core::text("{} tokens together", token), "the {} of q",

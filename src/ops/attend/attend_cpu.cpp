@@ -18,9 +18,9 @@ void rotate(float* values, RotationShape shape, const std::uint32_t* table, cons
   const std::uint64_t size = std::uint64_t{1} << shape.k;
   const std::uint64_t dim = shape.m * size;
   simd.hadamard(values, dim, size);
-  const float factor = hadamard_factor(shape.k);
+  const float hadamard_scale = hadamard_factor(shape.k);
   if (shape.m == 1) {
-    simd.scale(values, factor, dim);
+    simd.scale(values, hadamard_scale, dim);
     return;
   }
   const auto* const row = reinterpret_cast<const std::int32_t*>(table + kHartleyRow);
@@ -31,7 +31,7 @@ void rotate(float* values, RotationShape shape, const std::uint32_t* table, cons
         mixed[a] += static_cast<float>(row[a * b % shape.m]) * kHartleyUnit * values[b * size + column];
       }
     }
-    for (std::uint64_t a = 0; a < shape.m; ++a) values[a * size + column] = mixed[a] * factor;
+    for (std::uint64_t a = 0; a < shape.m; ++a) values[a * size + column] = mixed[a] * hadamard_scale;
   }
 }
 
@@ -51,7 +51,7 @@ float element_at(const std::byte* memory, std::uint32_t dtype, std::uint64_t ind
 
 }  // namespace
 
-// A row is one query vector; the last row is the heads' numbers.
+// A work item is one query vector; the last one is the heads' numbers.
 void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<AttendQueryParams>();
   auto* const queries = reinterpret_cast<float*>(call.bound[4]);
@@ -60,9 +60,9 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const codec::ConvertRow to_f32 = codec::row_converter(dtype, DType::f32);
   const AttendSimd& simd = attend_simd(core::best_isa());
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
-  const std::uint64_t stride = padded_row(p.dim);
-  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
-    if (row == vectors) {
+  const std::uint64_t stride = padded_floats(p.dim);
+  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
+    if (item == vectors) {
       for (std::uint32_t head = 0; head < p.heads; ++head) {
         queries[head] = call.constants[1] == 0
                             ? 0.0F
@@ -73,8 +73,8 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
       }
       break;
     }
-    float* const plain = queries + query_header(p.heads) + row * stride;
-    const std::uint64_t from = p.from.offset + row / p.heads * p.from.token + row % p.heads * p.from.head;
+    float* const plain = queries + query_header(p.heads) + item * stride;
+    const std::uint64_t from = p.from.offset + item / p.heads * p.from.token + item % p.heads * p.from.head;
     to_f32({call.bound[0] + from * info(dtype).bytes, p.from.dim}, {reinterpret_cast<std::byte*>(plain), 1}, p.dim);
     for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= p.scale;
     std::fill(plain + p.dim, plain + stride, 0.0F);
@@ -86,7 +86,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   }
 }
 
-// A row is one vector of one chunk and one kv head.
+// A work item is one vector of one query tile and one kv head.
 void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<AttendMergeParams>();
   const std::uint32_t* const plan = words_of(call.bound[0]);
@@ -99,52 +99,56 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   const AttendSimd& simd = attend_simd(core::best_isa());
   alignas(64) float plain[kMaxAttendDim];
   alignas(64) float rotated[kMaxAttendDim];
-  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
-    const std::uint64_t nth = row % p.vectors;
-    const std::uint64_t kv_head = row / p.vectors % p.kv_heads;
-    const std::uint64_t chunk_index = p.first_chunk + row / p.vectors / p.kv_heads;
-    const std::uint32_t* const chunk = plan + plan[kPlanChunks] + chunk_index * kChunkWords;
-    if (nth >= chunk[kChunkVectors]) continue;
-    const std::uint32_t* const sequence = plan + kPlanSequences + chunk[kChunkSequence] * std::size_t{kSequenceWords};
-    const std::uint64_t vector = chunk[kChunkVector] + nth;
+  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
+    const std::uint64_t nth = item % p.vectors;
+    const std::uint64_t kv_head = item / p.vectors % p.kv_heads;
+    const std::uint64_t query_tile_index = p.first_query_tile + item / p.vectors / p.kv_heads;
+    const std::uint32_t* const query_tile = plan + plan[kPlanQueryTiles] + query_tile_index * kQueryTileWords;
+    if (nth >= query_tile[kQueryTileVectors]) continue;
+    const std::uint32_t* const sequence =
+        plan + kPlanSequences + query_tile[kQueryTileSequence] * std::size_t{kSequenceWords};
+    const std::uint64_t vector = query_tile[kQueryTileVector] + nth;
     const std::uint64_t head = kv_head * p.group + vector % p.group;
-    const std::uint32_t* const entries = plan + plan[kPlanEntries] + chunk[kChunkEntry] * std::size_t{kEntryWords};
-    const std::uint32_t* const last = entries + chunk[kChunkEntries] * std::size_t{kEntryWords};
-    const auto partial_of = [&](const std::uint32_t* entry) {
-      return partials + (entry[kEntryPartial] + kv_head * chunk[kChunkVectors] + nth) * partial_floats(p.dim);
+    const std::uint32_t* const splits =
+        plan + plan[kPlanSplits] + query_tile[kQueryTileSplit] * std::size_t{kSplitWords};
+    const std::uint32_t* const last = splits + query_tile[kQueryTileSplits] * std::size_t{kSplitWords};
+    const auto partial_of = [&](const std::uint32_t* split) {
+      return partials + (split[kSplitPartial] + kv_head * query_tile[kQueryTileVectors] + nth) * partial_floats(p.dim);
     };
 
-    float top = has_sinks ? sink_logits[head] * kLog2OfE : kNoLogit;
-    for (const auto* entry = entries; entry < last; entry += kEntryWords) top = std::max(top, partial_of(entry)[0]);
-    float sum = has_sinks ? std::exp2(sink_logits[head] * kLog2OfE - top) : 0.0F;
+    float max_logit = has_sinks ? sink_logits[head] * kLog2OfE : kNoLogit;
+    for (const auto* split = splits; split < last; split += kSplitWords)
+      max_logit = std::max(max_logit, partial_of(split)[0]);
+    float exp_sum = has_sinks ? std::exp2(sink_logits[head] * kLog2OfE - max_logit) : 0.0F;
     bool any_rotated = false;
-    std::fill(plain, plain + padded_row(p.dim), 0.0F);
-    std::fill(rotated, rotated + padded_row(p.dim), 0.0F);
-    for (const auto* entry = entries; entry < last; entry += kEntryWords) {
-      const float* const partial = partial_of(entry);
+    std::fill(plain, plain + padded_floats(p.dim), 0.0F);
+    std::fill(rotated, rotated + padded_floats(p.dim), 0.0F);
+    for (const auto* split = splits; split < last; split += kSplitWords) {
+      const float* const partial = partial_of(split);
       if (partial[1] == 0) continue;
-      const float weight = std::exp2(partial[0] - top);
-      sum += partial[1] * weight;
-      any_rotated = any_rotated || entry[kEntryRotated] != 0;
-      float* const to = entry[kEntryRotated] != 0 ? rotated : plain;
-      simd.add_scaled(to, partial + kRowStep, weight, padded_row(p.dim));
+      const float weight = std::exp2(partial[0] - max_logit);
+      exp_sum += partial[1] * weight;
+      any_rotated = any_rotated || split[kSplitRotated] != 0;
+      float* const to = split[kSplitRotated] != 0 ? rotated : plain;
+      simd.add_scaled(to, partial + kPadFloats, weight, padded_floats(p.dim));
     }
     if (any_rotated) {
       rotate(rotated, p.rotation, table, simd);
       negate(rotated, p.dim, table);
       for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] += rotated[d];
     }
-    const float inverse = sum == 0 ? 0.0F : 1 / sum;
+    const float inverse = exp_sum == 0 ? 0.0F : 1 / exp_sum;
     for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= inverse;
     const std::uint64_t token = sequence[kSequenceToken] + vector / p.group;
     const std::uint64_t to = p.to.offset + token * p.to.token + head * p.to.head;
     from_f32({reinterpret_cast<const std::byte*>(plain), 1}, {call.bound[4] + to * info(dtype).bytes, p.to.dim}, p.dim);
     if (call.constants[1] == 0) continue;
-    const float log_sum = sum == 0 ? -std::numeric_limits<float>::infinity() : (top + std::log2(sum)) * kLogOf2;
-    const auto sums_dtype = static_cast<DType>(call.constants[1] - 1);
-    const std::uint64_t at = p.sums.offset + token * p.sums.token + head * p.sums.head;
-    codec::row_converter(DType::f32, sums_dtype)({reinterpret_cast<const std::byte*>(&log_sum), 1},
-                                                 {call.bound[5] + at * info(sums_dtype).bytes, 1}, 1);
+    const float log_sum =
+        exp_sum == 0 ? -std::numeric_limits<float>::infinity() : (max_logit + std::log2(exp_sum)) * kLogOf2;
+    const auto log_sum_dtype = static_cast<DType>(call.constants[1] - 1);
+    const std::uint64_t at = p.log_sum_exp.offset + token * p.log_sum_exp.token + head * p.log_sum_exp.head;
+    codec::row_converter(DType::f32, log_sum_dtype)({reinterpret_cast<const std::byte*>(&log_sum), 1},
+                                                    {call.bound[5] + at * info(log_sum_dtype).bytes, 1}, 1);
   }
 }
 

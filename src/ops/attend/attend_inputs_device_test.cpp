@@ -75,15 +75,15 @@ TEST_F(AttendInputs, NeighboursAmongLogitsOfTenThousand) {
     const Numbers ones{8, 16, std::vector<float>(9 * 8 * 16, 4)};
     const Asked asked{.q = view_of(ones), .query_tokens = what.query_tokens, .scale = 1};
     const Answer found = run(stored.kv, asked);
-    const auto rows = all_rows(asked);
-    const auto wanted = Definition(stored.kv).rows(call_of(stored.kv, asked), rows);
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto vectors = all_vectors(asked);
+    const auto wanted = Definition(stored.kv).results(call_of(stored.kv, asked), vectors);
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
       ASSERT_NEAR(wanted[i].largest_logit, 1e4, 200);
       double error = 0;
-      for (std::uint64_t d = 0; d < 64; ++d) error += std::pow(found.at(rows[i], d) - wanted[i].out[d], 2);
+      for (std::uint64_t d = 0; d < 64; ++d) error += std::pow(found.at(vectors[i], d) - wanted[i].out[d], 2);
       EXPECT_LE(std::sqrt(error),
                 (std::expm1(4 * 0x1p-24 * wanted[i].largest_logit) + kTolerance) * wanted[i].weighed_values);
-      EXPECT_NEAR(found.log_sum_exp_at(rows[i]), wanted[i].log_sum_exp, 4 * 0x1p-24 * wanted[i].largest_logit);
+      EXPECT_NEAR(found.log_sum_exp_at(vectors[i]), wanted[i].log_sum_exp, 4 * 0x1p-24 * wanted[i].largest_logit);
     }
   }
 }
@@ -125,7 +125,7 @@ TEST_F(AttendInputs, SinkLogitsAndSlopesOfEveryTypeAnywhere) {
   }
 }
 
-TEST_F(AttendInputs, ARowWithoutKeysIsZerosAndMinusInfinity) {
+TEST_F(AttendInputs, AQueryWithoutKeysIsZerosAndMinusInfinity) {
   for (const bool sealed : {false, true}) {
     const Case what = both(sealed, {.lengths = {200, 0, 5}, .query_tokens = {2, 3, 1}});
     const Stored stored = store_sequences(what);
@@ -142,7 +142,7 @@ TEST_F(AttendInputs, ARowWithoutKeysIsZerosAndMinusInfinity) {
     const Answer with_sinks = expect_defined(stored.kv, asked);
     EXPECT_NEAR(with_sinks.log_sum_exp_at({3, 4}), 5, kTolerance);
 
-    // No rows at all are no error.
+    // No query tokens at all are no error.
     const Asked none{.q = asked.q.slice(0, 0), .query_tokens = {0, 0, 0}};
     const Attend call = call_of(stored.kv, none);
     Attend nothing = call;

@@ -9,28 +9,28 @@
 #include "rota/dtype.h"
 
 // The inner loops of attention on a CPU: what one instruction set computes at a time. What for is
-// attend_part_cpu.cpp's.
+// attend_split_cpu.cpp's.
 
 namespace rota::ops {
 
-// Keys or values of a step are tiles.
-inline constexpr std::uint32_t kStepTiles = kStepKeys / kTileTokens;
+// Keys or values of a key block are tiles.
+inline constexpr std::uint32_t kBlockTiles = kKeyBlock / kTileTokens;
 
-// Addresses, since what is fetched need not be there.
-using TilePlaces = std::array<std::uintptr_t, kStepTiles>;
+// Addresses, since what is prefetched need not be there.
+using PrefetchAddresses = std::array<std::uintptr_t, kBlockTiles>;
 
 // A tile's codes: planes of low and of high bits. Or, where it was decoded, its levels, in `low`. For each line that is
-// read one is fetched that the next step needs: in four places by turns, from first to last in each, since a core that
-// reads in one alone has too few requests to memory in flight.
+// read one is prefetched that the next key block needs: at four addresses by turns, from first to last at each, since a
+// core that reads at one alone has too few requests to memory in flight.
 struct Tile {
   const std::byte* low;
   const std::byte* high;
   const std::byte* scales;
-  TilePlaces ahead;
+  PrefetchAddresses prefetches;
 };
 
 struct Tiles {
-  std::array<Tile, kStepTiles> at;
+  std::array<Tile, kBlockTiles> at;
   std::uint64_t count;
   std::uint64_t dim;
   const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
@@ -73,15 +73,26 @@ inline constexpr std::uint32_t kBlockSizes = 4;
 struct KeyQueries {
   const std::byte* bytes;
   const std::int32_t* starts;  // of each vector's sum: levels are 128 too large
-  const float* factors;        // of each query: sums times it and the tokens' factors are logits
+  const float* query_scales;   // sums times the query's and the tokens' scales are logits
   const float* means;          // [tile][query]: what is added where a token was sealed without the page's mean
   std::uint32_t queries;
-  float* logits;  // [query][kStepKeys], from the tiles' first token on
+  float* logits;  // [query][kKeyBlock], from the tiles' first token on
 };
 
 // Numbers become bytes by their largest one's inverse. Below this it might be infinite, and no result would notice
 // them.
 inline constexpr float kLeastInBytes = 0x1p-100F;
+
+// A query and its bytes: numbers times byte_scale, four to a quad, quads `stride` bytes apart; and the low bytes, if
+// there are two of each.
+struct QuantizedQuery {
+  const float* numbers;
+  std::uint64_t dim;
+  float byte_scale;
+  std::byte* quads;
+  std::byte* low_quads;
+  std::uint64_t stride;
+};
 
 // Of a query's bytes.
 struct QuerySums {
@@ -90,25 +101,25 @@ struct QuerySums {
 
 // What values are weighed with, and added to.
 struct ValueWeights {
-  const std::byte* bytes;  // [tile][vector][token]
-  const float* worth;      // [tile][what vectors of one or two terms are]
+  const std::byte* bytes;      // [tile][vector][token]
+  const float* weight_scales;  // [tile][query]: what a byte counts
   std::uint32_t vectors;
   float* outputs;
   std::uint64_t stride;  // of outputs
 };
 
-// A vector's logits in a step, the values' factors, and bytes of what weights and factors give, [tile][...][token].
-struct StepWeights {
+// A vector's logits in a key block, the values' scales, and bytes of weights times scales, [tile][...][token].
+struct BlockWeights {
   const float* logits;
-  float top;
-  float* sums;  // a row, to which weights are added
-  const float* factors;
+  float max_logit;
+  float* exp_sum;  // kPadFloats numbers, to which weights are added
+  const float* value_scales;
   std::byte* bytes;
   std::byte* low_bytes;
   std::uint64_t tile_stride;
-  TilePlaces ahead;  // of which kWeighLines each are fetched meanwhile
+  PrefetchAddresses prefetches;  // of which kWeighPrefetchLines lines each are prefetched meanwhile
 };
-inline constexpr std::uint32_t kWeighLines = 4;
+inline constexpr std::uint32_t kWeighPrefetchLines = 4;
 
 // Of a block of vectors.
 using DotKeys = void (*)(const Tiles&, const KeyQueries&, std::uint32_t first_vector) noexcept;
@@ -122,26 +133,25 @@ struct TileSimd {
   std::array<std::array<AddValues, kBlockSizes>, kWidths> add_values;
   // Of four rows with a page's mean.
   void (*dot_mean)(const float* const (&rows)[4], const std::byte* mean, std::uint64_t dim, float* products) noexcept;
-  void (*read_scales)(const std::byte* at, float unit, float* factors) noexcept;
-  QuerySums (*quantize)(const float* query, std::uint64_t dim, float factor, std::byte* quads, std::byte* low_quads,
-                        std::uint64_t stride) noexcept;
-  // By terms - 1: 2^(logit - top) in bytes, and what one is worth in each tile.
-  std::array<void (*)(const StepWeights&, float* worth) noexcept, 2> weigh;
+  void (*read_scales)(const std::byte* at, float level_scale, float* scales) noexcept;
+  QuerySums (*quantize)(const QuantizedQuery&) noexcept;
+  // By terms - 1: 2^(logit - max_logit) in bytes, and what a byte counts in each tile.
+  std::array<void (*)(const BlockWeights&, float* weight_scales) noexcept, 2> weigh;
 };
 
-// Rows whose elements lie side by side, by their place in a step, of which some are wanted. For each that is read one
-// of the next step is fetched, in each quarter of it by turns: there is one for every place.
+// Rows whose elements lie side by side, by their index in a key block, of which some are wanted. For each that is read
+// one of the next key block is prefetched, in each quarter of it by turns: there is one for every index.
 struct DenseRows {
   const std::byte* const* at;
-  const std::byte* const* ahead;
+  const std::byte* const* prefetches;
   std::uint64_t first, last, dim;
 };
 
-// Numbers of vectors in a step, [vector][place], are kStepKeys apart.
+// Numbers of vectors in a key block, [vector][index], are kKeyBlock apart.
 struct DenseQueries {
   const float* packed;  // as pack() has them
   float* logits;
-  const float* units;  // what products are multiplied with, for each vector
+  const float* logit_scales;  // what products are multiplied with, for each vector
   std::uint32_t vectors;
 };
 
@@ -152,24 +162,24 @@ struct DenseWeights {
 };
 
 struct DenseSimd {
-  // Queries of whole row steps, in the order in which they are multiplied.
+  // Queries of whole kPadFloats, in the order in which they are multiplied.
   void (*pack)(const float* const* queries, std::uint32_t vectors, std::uint64_t dim, float* packed) noexcept;
   // By type.
   std::array<void (*)(const DenseRows&, const DenseQueries&) noexcept, kDTypes.size()> dot;
   std::array<void (*)(const DenseRows&, const DenseWeights&) noexcept, kDTypes.size()> add;
 };
 
-// Rows of f32, a multiple of kRowStep long.
+// Rows of f32, a multiple of kPadFloats long.
 struct AttendSimd {
   float (*dot)(const float*, const float*, std::uint64_t) noexcept;
   void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
   void (*scale)(float*, float, std::uint64_t) noexcept;
   void (*hadamard)(float*, std::uint64_t dim, std::uint64_t size) noexcept;  // of each `size` numbers
-  float (*sum_of)(const float* row) noexcept;                                // of kRowStep numbers
-  // Logits to 2^(logit - top), in place, and added to a row of sums. What pads them is kNoLogit.
-  void (*exponentiate)(float* logits, std::uint64_t count, float top, float* sums) noexcept;
-  // Tops of four rows, raised to their largest. NaN is none.
-  void (*largest_of_four)(const float* const (&rows)[4], std::uint64_t count, float (&tops)[4]) noexcept;
+  float (*sum_of)(const float* row) noexcept;                                // of kPadFloats numbers
+  // Logits to 2^(logit - max_logit), in place, and added to kPadFloats sums. What pads them is kNoLogit.
+  void (*exponentiate)(float* logits, std::uint64_t count, float max_logit, float* exp_sum) noexcept;
+  // Maxima of four vectors' logits, raised to their largest. NaN is none.
+  void (*max_of_four)(const float* const (&rows)[4], std::uint64_t count, float (&max_logits)[4]) noexcept;
   float (*largest_magnitude)(const float*, std::uint64_t) noexcept;  // NaN if there is one
   DenseSimd dense;
   TileSimd tile;

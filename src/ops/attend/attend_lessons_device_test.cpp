@@ -49,17 +49,17 @@ class AttendLessons : public AttendOnDevice {
     }));
   }
 
-  // |found - wanted| / |wanted|, of all rows, where wanted is over the numbers before they were sealed.
+  // |found - wanted| / |wanted|, of all vectors, where wanted is over the numbers before they were sealed.
   double error_of_originals(const Answer& found, const Asked& asked, const std::vector<Numbers>& k,
                             const std::vector<Numbers>& v) {
     const KvView exact = lay_slots({.dtype = DType::f32}, k, v);
-    const auto rows = all_rows(asked);
-    const auto wanted = Definition(exact).rows(call_of(exact, asked), rows);
+    const auto vectors = all_vectors(asked);
+    const auto wanted = Definition(exact).results(call_of(exact, asked), vectors);
     double error = 0;
     double energy = 0;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
       for (std::uint64_t d = 0; d < wanted[i].out.size(); ++d) {
-        error += std::pow(found.at(rows[i], d) - wanted[i].out[d], 2);
+        error += std::pow(found.at(vectors[i], d) - wanted[i].out[d], 2);
         energy += std::pow(wanted[i].out[d], 2);
       }
     }
@@ -67,9 +67,9 @@ class AttendLessons : public AttendOnDevice {
   }
 
   // Bytes of a sealed page's token scale.
-  static std::uint64_t scale_at(const SealedView& view, std::uint64_t place, std::uint64_t head, std::uint64_t token) {
+  static std::uint64_t scale_at(const SealedView& view, std::uint64_t page, std::uint64_t head, std::uint64_t token) {
     const std::uint64_t mean = view.format.has_mean() ? core::round_up(2 * view.format.head_dim, 64) : 0;
-    return view.offset_bytes + place * view.page_stride_bytes + head * view.head_stride_bytes + mean + 2 * token;
+    return view.offset_bytes + page * view.page_stride_bytes + head * view.head_stride_bytes + mean + 2 * token;
   }
 };
 
@@ -85,13 +85,13 @@ TEST_F(AttendLessons, TheScaleIsTheCallersAndNotOneOverTheRootOfTwiceTheDim) {
     for (const double scale : {0.125, 1.0, -0.3}) {
       asked.scale = scale;
       const Answer found = run(stored.kv, asked);
-      for (const QueryRow& row : all_rows(asked)) {
-        const double* const key = keys.vector(*stored.kv.k.sequences[0], row.token, 0);
+      for (const QueryVector& vector : all_vectors(asked)) {
+        const double* const key = keys.vector(*stored.kv.k.sequences[0], vector.token, 0);
         double product = 0;
         for (std::uint64_t d = 0; d < 64; ++d) {
-          product += key[d] * ops::reference::number_at(q, asked.q, row.token, row.head, d);
+          product += key[d] * ops::reference::number_at(q, asked.q, vector.token, vector.head, d);
         }
-        ASSERT_NEAR(found.log_sum_exp_at(row), scale * product, kTolerance * (1 + std::abs(scale * 64)));
+        ASSERT_NEAR(found.log_sum_exp_at(vector), scale * product, kTolerance * (1 + std::abs(scale * 64)));
       }
     }
   }
@@ -127,9 +127,9 @@ TEST_F(AttendLessons, EverySequenceOfABatchAndEveryGroupReadsItsOwnHead) {
     const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Answer found = expect_defined(stored.kv, asked);
     const std::array<std::uint64_t, 9> sequence_of{0, 0, 1, 2, 2, 2, 3, 4, 4};
-    for (const QueryRow& row : all_rows(asked)) {
-      const auto wanted = static_cast<double>(16 * (sequence_of[row.token] + 1) + row.head / 4);
-      for (std::uint64_t d = 0; d < 64; ++d) ASSERT_NEAR(found.at(row, d), wanted, kTolerance * wanted);
+    for (const QueryVector& vector : all_vectors(asked)) {
+      const auto wanted = static_cast<double>(16 * (sequence_of[vector.token] + 1) + vector.head / 4);
+      for (std::uint64_t d = 0; d < 64; ++d) ASSERT_NEAR(found.at(vector, d), wanted, kTolerance * wanted);
     }
   }
 }
@@ -178,10 +178,10 @@ TEST_F(AttendLessons, QuantisationIsNotBypassed) {
   for (const KvSideView* side : {&kv.k, &kv.v}) {
     Buffer dense = side->dense.buffer;
     const KvPages& pages = *side->sequences[0];
-    for (std::uint32_t place = 0; place < side->dense.shape.pages; ++place) {
-      if (std::ranges::count(pages.page_table.begin() + 5, pages.page_table.end(), place) > 0) continue;
+    for (std::uint32_t page = 0; page < side->dense.shape.pages; ++page) {
+      if (std::ranges::count(pages.page_table.begin() + 5, pages.page_table.end(), page) > 0) continue;
       const std::vector<std::byte> garbage(side->dense.page_stride * 2, std::byte{0x3c});
-      ASSERT_OK(dense.write(garbage, (side->dense.offset + place * side->dense.page_stride) * 2));
+      ASSERT_OK(dense.write(garbage, (side->dense.offset + page * side->dense.page_stride) * 2));
     }
   }
   EXPECT_TRUE(run(kv, asked) == found);
@@ -242,7 +242,7 @@ TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
   struct Step {
     std::uint64_t first, count;
   };
-  const auto rows_of = [](const Step& step) { return std::min<std::uint64_t>(step.count, 3); };
+  const auto query_tokens_of = [](const Step& step) { return std::min<std::uint64_t>(step.count, 3); };
   const std::array steps{Step{0, 190}, Step{190, 70}, Step{260, 1}, Step{261, 1}, Step{262, 68}};
   std::vector<View> k;
   std::vector<View> v;
@@ -250,7 +250,7 @@ TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
   for (const Step& step : steps) {
     k.push_back(view_of(tokens(stored.k[0], step.first, step.count)));
     v.push_back(view_of(tokens(stored.v[0], step.first, step.count)));
-    q.push_back(queries(rows_of(step), 8, 64));
+    q.push_back(queries(query_tokens_of(step), 8, 64));
   }
   std::vector<std::vector<std::byte>> wanted;
   for (int turn = 0; turn < 6; ++turn) {
@@ -265,8 +265,8 @@ TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
       KvStep step = cache.extend(*encoder, sequence, steps[i].count).value();
       step.append(*encoder, 0, k[i], v[i]);
       views[i] = step.view(0).value();
-      outs.emplace_back(device, rows_of(steps[i]) * 8 * 64, DType::f32);
-      const Asked asked{.q = q[i], .query_tokens = {rows_of(steps[i])}, .log_sum_exp = false};
+      outs.emplace_back(device, query_tokens_of(steps[i]) * 8 * 64, DType::f32);
+      const Asked asked{.q = q[i], .query_tokens = {query_tokens_of(steps[i])}, .log_sum_exp = false};
       Attend call = call_of(views[i], asked);
       call.out.buffer = outs.back().buffer;
       call.out.offset = outs.back().offset;
@@ -278,8 +278,8 @@ TEST_F(AttendLessons, NothingOvertakesTheRotationOrTheStoring) {
     for (std::size_t i = 0; i < steps.size(); ++i) {
       if (!one_submission) {
         wanted.push_back(outs[i].read());
-        const Answer found{{rows_of(steps[i]), 8, 64}, DType::f32, wanted.back()};
-        const Asked asked{.q = q[i], .query_tokens = {rows_of(steps[i])}};
+        const Answer found{{query_tokens_of(steps[i]), 8, 64}, DType::f32, wanted.back()};
+        const Asked asked{.q = q[i], .query_tokens = {query_tokens_of(steps[i])}};
         const std::uint64_t length = steps[i].first + steps[i].count;
         EXPECT_LT(error_of_originals(found, asked, {tokens(stored.k[0], 0, length)}, {tokens(stored.v[0], 0, length)}),
                   0.02);
@@ -303,16 +303,16 @@ TEST_F(AttendLessons, LargeHeadsAreRotatedWhole) {
                   .sinks = 0};
   const Stored stored = store_sequences(what);
   Numbers q{8, kDim, std::vector<float>(std::uint64_t{128} * 8 * kDim)};
-  for (std::uint64_t row = 0; row < 128U * 8; ++row) q.values[row * kDim + row] = 1;
+  for (std::uint64_t vector = 0; vector < 128U * 8; ++vector) q.values[vector * kDim + vector] = 1;
   const Asked asked{.q = view_of(q), .query_tokens = what.query_tokens, .scale = 1};
   const Answer found = run(stored.kv, asked);
   // 8 bits err by 0.006 deviations; one of 100,000 numbers by no more than six times that.
-  for (const QueryRow& row : all_rows(asked)) {
-    const std::uint64_t d = row.token * 8 + row.head;
-    ASSERT_NEAR(found.log_sum_exp_at(row), static_cast<double>(stored.k[0].vector(row.token, 0)[d]), 0.04) << d;
-    if (row.head != 0) continue;
+  for (const QueryVector& vector : all_vectors(asked)) {
+    const std::uint64_t d = vector.token * 8 + vector.head;
+    ASSERT_NEAR(found.log_sum_exp_at(vector), static_cast<double>(stored.k[0].vector(vector.token, 0)[d]), 0.04) << d;
+    if (vector.head != 0) continue;
     for (std::uint64_t i = 0; i < kDim; ++i) {
-      ASSERT_NEAR(found.at(row, i), static_cast<double>(stored.v[0].vector(row.token, 0)[i]), 0.04) << i;
+      ASSERT_NEAR(found.at(vector, i), static_cast<double>(stored.v[0].vector(vector.token, 0)[i]), 0.04) << i;
     }
   }
 }
@@ -335,8 +335,8 @@ TEST_F(AttendLessons, ScaleFactorsDoNotCancel) {
     const Answer plain = run(stored.kv, asked);
     const KvView larger_values = lay_out(what, stored.k, times(stored.v, 4));
     const Answer four_times = run(larger_values, asked);
-    for (const QueryRow& row : all_rows(asked)) {
-      for (std::uint64_t d = 0; d < 64; ++d) ASSERT_EQ(four_times.at(row, d), 4 * plain.at(row, d));
+    for (const QueryVector& vector : all_vectors(asked)) {
+      for (std::uint64_t d = 0; d < 64; ++d) ASSERT_EQ(four_times.at(vector, d), 4 * plain.at(vector, d));
     }
     EXPECT_EQ(four_times.log_sum_exp, plain.log_sum_exp);
     const KvView larger_keys = lay_out(what, times(stored.k, 4), stored.v);
@@ -355,12 +355,12 @@ TEST_F(AttendLessons, AMillionKeys) {
     const Stored stored = store_sequences(what);
     Asked asked{.q = queries(what)};
     Definition definition(stored.kv);
-    const std::vector<QueryRow> rows{{0, 0}, {0, 1}};
+    const std::vector<QueryVector> vectors{{0, 0}, {0, 1}};
     asked.alibi_slopes = per_head({1e-3F, 0});
     KvView windowed = stored.kv;
     for (const std::uint64_t window : {std::uint64_t{70}, kKeys + 1}) {
       windowed.window = window;
-      expect_defined(windowed, asked, run(windowed, asked), definition, rows);
+      expect_defined(windowed, asked, run(windowed, asked), definition, vectors);
     }
   }
 }
@@ -446,22 +446,24 @@ TEST_F(AttendLessons, ASoftCapIsNotIgnored) {
     for (const double cap : {0.5, 5.0, 50.0}) {
       asked.soft_cap = cap;
       const Answer capped = run(stored.kv, asked);
-      for (const QueryRow& row : all_rows(asked)) {
-        ASSERT_NEAR(capped.log_sum_exp_at(row), cap * std::tanh(plain.log_sum_exp_at(row) / cap), kTolerance * 2 * cap);
+      for (const QueryVector& vector : all_vectors(asked)) {
+        ASSERT_NEAR(capped.log_sum_exp_at(vector), cap * std::tanh(plain.log_sum_exp_at(vector) / cap),
+                    kTolerance * 2 * cap);
       }
     }
   }
 }
 
-// Zero times NaN is NaN: what a row does not see must not be multiplied, wherever it lies in the same step of keys.
-TEST_F(AttendLessons, NotANumberStaysWithTheRowsThatSeeIt) {
-  constexpr std::uint64_t kRows = 64;
+// Zero times NaN is NaN: what a query token does not see must not be multiplied, wherever it lies in the same key
+// block.
+TEST_F(AttendLessons, NotANumberStaysWithTheQueriesThatSeeIt) {
+  constexpr std::uint64_t kQueryTokens = 64;
   for (const bool in_keys : {true, false}) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       for (const std::optional<std::uint64_t> window :
            {std::optional<std::uint64_t>(), std::optional<std::uint64_t>(20)}) {
         SCOPED_TRACE(fmt::format("in keys {}, {}, window {}", in_keys, bad, window.value_or(0)));
-        Case what{.kv_heads = 2, .group = 1, .lengths = {300, 90}, .query_tokens = {kRows, 2}, .window = window};
+        Case what{.kv_heads = 2, .group = 1, .lengths = {300, 90}, .query_tokens = {kQueryTokens, 2}, .window = window};
         Stored stored = store_sequences(what);
         const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
         const Answer clean = run(stored.kv, asked);
@@ -469,20 +471,20 @@ TEST_F(AttendLessons, NotANumberStaysWithTheRowsThatSeeIt) {
         auto& numbers = (in_keys ? stored.k : stored.v)[0];
         numbers.values[(kPosition * 2 + 1) * 64 + 5] = bad;  // of the second head alone
         const Answer found = run(lay_out(what, stored.k, stored.v), asked);
-        for (const QueryRow& row : all_rows(asked)) {
-          const std::uint64_t position = row.token < kRows ? 300 - kRows + row.token : 0;
-          const bool sees = row.token < kRows && row.head == 1 && position >= kPosition &&
-                            position < kPosition + window.value_or(kRows);
-          const std::uint64_t at = (row.token * 2 + row.head) * 64 * 4;
+        for (const QueryVector& vector : all_vectors(asked)) {
+          const std::uint64_t position = vector.token < kQueryTokens ? 300 - kQueryTokens + vector.token : 0;
+          const bool sees = vector.token < kQueryTokens && vector.head == 1 && position >= kPosition &&
+                            position < kPosition + window.value_or(kQueryTokens);
+          const std::uint64_t at = (vector.token * 2 + vector.head) * 64 * 4;
           const bool same = std::equal(found.out.begin() + static_cast<std::ptrdiff_t>(at),
                                        found.out.begin() + static_cast<std::ptrdiff_t>(at + 256),
                                        clean.out.begin() + static_cast<std::ptrdiff_t>(at));
           if (!sees) {
-            ASSERT_TRUE(same) << row.token << ", " << row.head;
+            ASSERT_TRUE(same) << vector.token << ", " << vector.head;
           } else if (std::isnan(bad)) {
-            ASSERT_TRUE(std::isnan(found.at(row, 5))) << row.token << ", " << row.head;
+            ASSERT_TRUE(std::isnan(found.at(vector, 5))) << vector.token << ", " << vector.head;
           } else if (!in_keys) {
-            ASSERT_FALSE(std::isfinite(found.at(row, 5))) << row.token << ", " << row.head;
+            ASSERT_FALSE(std::isfinite(found.at(vector, 5))) << vector.token << ", " << vector.head;
           }
         }
       }

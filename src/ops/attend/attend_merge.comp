@@ -5,9 +5,9 @@
 #include "ops/attend/attend.params.h"
 
 layout(constant_id = 0) const uint kTo = kF32;
-layout(constant_id = 1) const uint kSums = 0u;  // 0: nobody asks for log_sum_exp; else its type and 1
+layout(constant_id = 1) const uint kLogSum = 0u;  // 0: nobody asks for log_sum_exp; else its type and 1
 layout(constant_id = 2) const bool kSinkLogits = false;
-// Whole words: elements side by side, and every row starts on a word.
+// Whole words: elements side by side, and every output starts on a word.
 layout(constant_id = 3) const bool kToWords = true;
 
 layout(local_size_x = kAttendGroupSize) in;
@@ -18,7 +18,7 @@ layout(set = 0, binding = 1) readonly buffer Partials { float partials[]; };
 layout(set = 0, binding = 2) readonly buffer Queries { float queries[]; };
 layout(set = 0, binding = 3) readonly buffer Table { uint table[]; };
 layout(set = 0, binding = 4) buffer To { uint to_words[]; };
-layout(set = 0, binding = 5) buffer Sums { uint sum_words[]; };
+layout(set = 0, binding = 5) buffer LogSum { uint log_sum_words[]; };
 
 const uint kGroupSize = kAttendGroupSize;
 #define ROTATED_NUMBER float
@@ -27,14 +27,14 @@ const uint kGroupSize = kAttendGroupSize;
 shared float plain_values[kMaxAttendDim];
 
 // A vector's partial results.
-struct Parts {
-  uint entry;  // word of the first one's entry
-  uint entries;
-  uint offset;  // of the vector, from where each entry's partial results begin
+struct PartialResults {
+  uint split;  // word of the first one's split
+  uint splits;
+  uint offset;  // of the vector, from where each split's partial results begin
 };
 
-uint partial_of(Parts parts, uint nth) {
-  return (plan[parts.entry + nth * kEntryWords + kEntryPartial] + parts.offset) * partial_floats(p.dim);
+uint partial_of(PartialResults results, uint nth) {
+  return (plan[results.split + nth * kSplitWords + kSplitPartial] + results.offset) * partial_floats(p.dim);
 }
 
 void store_number(uint index, uint bits) {
@@ -54,53 +54,53 @@ uint result_at(uint dim, float inverse, bool any_rotated) {
   return floatBitsToUint(value * inverse);
 }
 
-void write_result(uint row, float inverse, bool any_rotated) {
+void write_result(uint first, float inverse, bool any_rotated) {
   for (uint dim = 2u * gl_LocalInvocationID.x; dim < p.dim; dim += 2u * kGroupSize) {
-    const uint first = result_at(dim, inverse, any_rotated);
+    const uint one = result_at(dim, inverse, any_rotated);
     const bool both = dim + 1u < p.dim;
-    const uint second = both ? result_at(dim + 1u, inverse, any_rotated) : 0u;
-    const uint index = row + dim * low(p.to.dim);
+    const uint other = both ? result_at(dim + 1u, inverse, any_rotated) : 0u;
+    const uint index = first + dim * low(p.to.dim);
     if (kTo != kF32 && kToWords && both) {
-      to_words[index >> 1] = narrow_element(first, kTo) | narrow_element(second, kTo) << 16;
+      to_words[index >> 1] = narrow_element(one, kTo) | narrow_element(other, kTo) << 16;
     } else {
-      store_number(index, first);
-      if (both) store_number(index + low(p.to.dim), second);
+      store_number(index, one);
+      if (both) store_number(index + low(p.to.dim), other);
     }
   }
 }
 
-void write_log_sum(uint token, uint head, float top, float sum) {
-  const uint bits = sum == 0.0 ? 0xff800000u : floatBitsToUint((top + log2(sum)) * kLogOf2);
-  const uint index = low(p.sums.offset) + token * low(p.sums.token) + head * low(p.sums.head);
-  if (kSums - 1u == kF32) {
-    sum_words[index] = bits;
+void write_log_sum(uint token, uint head, float max_logit, float exp_sum) {
+  const uint bits = exp_sum == 0.0 ? 0xff800000u : floatBitsToUint((max_logit + log2(exp_sum)) * kLogOf2);
+  const uint index = low(p.log_sum_exp.offset) + token * low(p.log_sum_exp.token) + head * low(p.log_sum_exp.head);
+  if (kLogSum - 1u == kF32) {
+    log_sum_words[index] = bits;
   } else {
-    STORE_HALF(sum_words, index, narrow_element(bits, kSums - 1u));
+    STORE_HALF(log_sum_words, index, narrow_element(bits, kLogSum - 1u));
   }
 }
 
-void merge_vector(Parts parts, uint token, uint head) {
+void merge_vector(PartialResults results, uint token, uint head) {
   const float sink = kSinkLogits ? queries[p.kv_heads * p.group + head] * kLog2OfE : kNoLogit;
-  float top = sink;
-  for (uint nth = 0u; nth < parts.entries; nth++) top = max(top, partials[partial_of(parts, nth)]);
-  precise float sum = kSinkLogits ? exp2(sink - top) : 0.0;
+  float max_logit = sink;
+  for (uint nth = 0u; nth < results.splits; nth++) max_logit = max(max_logit, partials[partial_of(results, nth)]);
+  precise float exp_sum = kSinkLogits ? exp2(sink - max_logit) : 0.0;
   bool any_rotated = false;
-  for (uint nth = 0u; nth < parts.entries; nth++) {
-    const uint partial = partial_of(parts, nth);
+  for (uint nth = 0u; nth < results.splits; nth++) {
+    const uint partial = partial_of(results, nth);
     if (partials[partial + 1u] == 0.0) continue;
-    sum += partials[partial + 1u] * exp2(partials[partial] - top);
-    any_rotated = any_rotated || plan[parts.entry + nth * kEntryWords + kEntryRotated] != 0u;
+    exp_sum += partials[partial + 1u] * exp2(partials[partial] - max_logit);
+    any_rotated = any_rotated || plan[results.split + nth * kSplitWords + kSplitRotated] != 0u;
   }
 
   barrier();  // the last vector has been written
   for (uint dim = gl_LocalInvocationID.x; dim < p.dim; dim += kGroupSize) {
     precise float plain = 0.0;
     precise float rotated = 0.0;
-    for (uint nth = 0u; nth < parts.entries; nth++) {
-      const uint partial = partial_of(parts, nth);
+    for (uint nth = 0u; nth < results.splits; nth++) {
+      const uint partial = partial_of(results, nth);
       if (partials[partial + 1u] == 0.0) continue;
-      const float value = partials[partial + kRowStep + dim] * exp2(partials[partial] - top);
-      if (plan[parts.entry + nth * kEntryWords + kEntryRotated] != 0u) {
+      const float value = partials[partial + kPadFloats + dim] * exp2(partials[partial] - max_logit);
+      if (plan[results.split + nth * kSplitWords + kSplitRotated] != 0u) {
         rotated += value;
       } else {
         plain += value;
@@ -110,23 +110,23 @@ void merge_vector(Parts parts, uint token, uint head) {
     rotated_values[dim] = rotated;
   }
   mix_rotated(p.dim, any_rotated ? p.rotation.k : 0u);
-  write_result(low(p.to.offset) + token * low(p.to.token) + head * low(p.to.head), sum == 0.0 ? 0.0 : 1.0 / sum,
+  write_result(low(p.to.offset) + token * low(p.to.token) + head * low(p.to.head), exp_sum == 0.0 ? 0.0 : 1.0 / exp_sum,
                any_rotated);
-  if (kSums != 0u && gl_LocalInvocationID.x == 0u) write_log_sum(token, head, top, sum);
+  if (kLogSum != 0u && gl_LocalInvocationID.x == 0u) write_log_sum(token, head, max_logit, exp_sum);
 }
 
 void main() {
-  const uint rows = p.chunks * p.kv_heads * p.vectors;
-  for (uint row = gl_WorkGroupID.x; row < rows; row += gl_NumWorkGroups.x) {
-    const uint nth = row % p.vectors;
-    const uint kv_head = row / p.vectors % p.kv_heads;
-    const uint chunk = plan[kPlanChunks] + (p.first_chunk + row / p.vectors / p.kv_heads) * kChunkWords;
-    const uint vectors = plan[chunk + kChunkVectors];
+  const uint items = p.query_tiles * p.kv_heads * p.vectors;
+  for (uint item = gl_WorkGroupID.x; item < items; item += gl_NumWorkGroups.x) {
+    const uint nth = item % p.vectors;
+    const uint kv_head = item / p.vectors % p.kv_heads;
+    const uint query_tile = plan[kPlanQueryTiles] + (p.first_query_tile + item / p.vectors / p.kv_heads) * kQueryTileWords;
+    const uint vectors = plan[query_tile + kQueryTileVectors];
     if (nth >= vectors) continue;
-    const uint vector = plan[chunk + kChunkVector] + nth;
-    const uint sequence = kPlanSequences + plan[chunk + kChunkSequence] * kSequenceWords;
-    const Parts parts = Parts(plan[kPlanEntries] + plan[chunk + kChunkEntry] * kEntryWords,
-                              plan[chunk + kChunkEntries], kv_head * vectors + nth);
-    merge_vector(parts, plan[sequence + kSequenceToken] + vector / p.group, kv_head * p.group + vector % p.group);
+    const uint vector = plan[query_tile + kQueryTileVector] + nth;
+    const uint sequence = kPlanSequences + plan[query_tile + kQueryTileSequence] * kSequenceWords;
+    const PartialResults results = PartialResults(plan[kPlanSplits] + plan[query_tile + kQueryTileSplit] * kSplitWords,
+                              plan[query_tile + kQueryTileSplits], kv_head * vectors + nth);
+    merge_vector(results, plan[sequence + kSequenceToken] + vector / p.group, kv_head * p.group + vector % p.group);
   }
 }

@@ -34,10 +34,10 @@ struct AttendSequence {
   const KvPages& v;
 };
 
-// The first key that a row sees, whether it is there or not.
-inline std::uint64_t first_seen(const Attend& call, const AttendSequence& sequence, std::uint64_t row) {
+// The first key that a query token sees, whether it is there or not.
+inline std::uint64_t first_seen(const Attend& call, const AttendSequence& sequence, std::uint64_t query_token) {
   if (call.mask == Mask::none || !call.kv.window) return 0;
-  const std::uint64_t end = sequence.length - sequence.query_tokens + row + 1;
+  const std::uint64_t end = sequence.length - sequence.query_tokens + query_token + 1;
   return end > *call.kv.window ? end - *call.kv.window : 0;
 }
 
@@ -57,30 +57,32 @@ class AttendPlanner {
   void write(AttendPlan& plan) const;
 
  private:
-  struct Entry {
+  struct KvSplit {
     std::uint64_t key, keys;
     KeySource k, v;
   };
-  struct Chunk {
+  struct QueryTile {
     std::uint32_t sequence, first, vectors;
-    std::vector<Entry> entries;
+    std::vector<KvSplit> splits;
   };
-  // The chunks of a sequence come to the same keys one after the other, while these are still in a cache.
+  // The query tiles of a sequence come to the same keys one after the other, while these are still in a cache.
   struct Turn {
     std::uint32_t sequence;
     std::uint64_t key;
-    std::uint32_t entry;
+    std::uint32_t split;
 
     friend auto operator<=>(const Turn&, const Turn&) = default;
   };
 
-  std::uint64_t add_table(const StoredSide& side, const KvPages& pages, std::uint64_t length);
-  std::vector<Entry> entries_of(const AttendSequence& sequence, std::uint64_t begin, std::uint64_t end) const;
-  std::uint64_t partials_of(const Chunk& chunk) const { return chunk.entries.size() * k_.heads() * chunk.vectors; }
+  std::uint64_t add_page_table(const StoredSide& side, const KvPages& pages, std::uint64_t length);
+  std::vector<KvSplit> splits_of(const AttendSequence& sequence, std::uint64_t begin, std::uint64_t end) const;
+  std::uint64_t partials_of(const QueryTile& query_tile) const {
+    return query_tile.splits.size() * k_.heads() * query_tile.vectors;
+  }
   std::uint64_t partial_bytes() const { return partial_floats(static_cast<uint>(v_.dim())) * sizeof(float); }
   std::uint64_t round_bytes() const;
   Status check_words() const;
-  Status check_partials(const Chunk& chunk) const;
+  Status check_partials(const QueryTile& query_tile) const;
   void write_rounds(AttendPlan& plan) const;
 
   const Attend& call_;
@@ -88,9 +90,9 @@ class AttendPlanner {
   const StoredSide& v_;
   const runtime::Target& target_;
   std::uint64_t most_vectors_, group_;
-  std::uint64_t sequences_ = 0, entries_ = 0;
-  std::vector<std::uint32_t> sequence_words_, tables_;
-  std::vector<Chunk> chunks_;
+  std::uint64_t sequences_ = 0, splits_ = 0;
+  std::vector<std::uint32_t> sequence_words_, page_tables_;
+  std::vector<QueryTile> query_tiles_;
 };
 
 }  // namespace rota::ops

@@ -18,8 +18,8 @@ class AttendProperties : public AttendOnDevice {
   void seed_from_case() { random.seed(*rc::gen::arbitrary<std::uint64_t>()); }  // so that a failure can be replayed
 };
 
-TEST_F(AttendProperties, NeitherPlacesNorTheBatchChangeABit) {
-  EXPECT_TRUE(rc::check("places and batch", [this] {
+TEST_F(AttendProperties, NeitherPhysicalPagesNorTheBatchChangeABit) {
+  EXPECT_TRUE(rc::check("physical pages and batch", [this] {
     seed_from_case();
     const bool sealed = *rc::gen::arbitrary<bool>();
     Case what{.kv_heads = 2, .group = 4, .lengths = {}, .query_tokens = {}};
@@ -85,14 +85,14 @@ TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
   EXPECT_TRUE(rc::check("rings", [this] {
     seed_from_case();
     const std::uint64_t length = drawn(1, 900);
-    const std::uint64_t rows = drawn(1, std::min<std::uint64_t>(length, 4));
+    const std::uint64_t query_tokens = drawn(1, std::min<std::uint64_t>(length, 4));
     const std::uint64_t window = drawn(1, length + 5);
     const std::vector<Numbers> k{draw(length, 2, 64, gaussian())};
     const std::vector<Numbers> v{draw(length, 2, 64, gaussian())};
-    const Asked asked{.q = queries(rows, 8, 64), .query_tokens = {rows}};
+    const Asked asked{.q = queries(query_tokens, 8, 64), .query_tokens = {query_tokens}};
     KvView whole = lay_slots({}, k, v);
     whole.window = window;
-    const std::uint64_t least = std::min(window + rows - 1, length);
+    const std::uint64_t least = std::min(window + query_tokens - 1, length);
     KvView ring = lay_slots({.page_slots = drawn(1, 200), .capacities = {drawn(least, length + 50)}}, k, v);
     ring.window = window;
     RC_ASSERT(run(ring, asked) == run(whole, asked));
@@ -107,8 +107,9 @@ TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
     };
     KvView full = lay_slots({.capacities = {length}}, later(k[0]), later(v[0]));
     full.window = window;
-    if (window >= length) full.window.reset();                  // the ring is one
-    if (window < length && window + rows > length + 1) return;  // the first row would see what the ring has lost
+    if (window >= length) full.window.reset();  // the ring is one
+    if (window < length && window + query_tokens > length + 1)
+      return;  // the first query token would see what the ring has lost
     RC_ASSERT(run(full, asked) == run(whole, asked));
   }));
 }
@@ -119,17 +120,17 @@ TEST_F(AttendProperties, InPartsOrAtOnceIsTheSameBits) {
     Case what{.group = *rc::gen::element(1U, 2U, 8U),
               .lengths = {drawn(1, *rc::gen::element<std::uint64_t>(40, 1300))}};
     const std::uint64_t length = what.lengths[0];
-    const std::uint64_t rows = drawn(1, std::min<std::uint64_t>(length, 40));
-    what.query_tokens = {rows};
+    const std::uint64_t query_tokens = drawn(1, std::min<std::uint64_t>(length, 40));
+    what.query_tokens = {query_tokens};
     if (*rc::gen::arbitrary<bool>()) what.window = drawn(1, length);
     const Stored stored = store_sequences(what);
     const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
     const Answer at_once = run(stored.kv, asked);
-    for (std::uint64_t done = 0; done < rows;) {
+    for (std::uint64_t done = 0; done < query_tokens;) {
       const std::uint64_t next =
-          drawn(1, std::min<std::uint64_t>(rows - done, *rc::gen::element<std::uint64_t>(1, 7, 40)));
+          drawn(1, std::min<std::uint64_t>(query_tokens - done, *rc::gen::element<std::uint64_t>(1, 7, 40)));
       KvView shorter = stored.kv;
-      shorter.lengths = {length - rows + done + next};
+      shorter.lengths = {length - query_tokens + done + next};
       RC_ASSERT(run(shorter, part_of(asked, done, {next})) == at_once.part(done, next));
       done += next;
     }
@@ -189,14 +190,14 @@ TEST_F(AttendProperties, TwoHalvesMergeIntoTheWhole) {
         back->sequences[0] = std::make_shared<KvPages>(rest);
       }
       const Answer merged = merge_answers(run(first, asked), run(second, asked));
-      for (const QueryRow& row : all_rows(asked)) {
-        const double sum = wanted.log_sum_exp_at(row);
-        EXPECT_NEAR(merged.log_sum_exp_at(row), sum, 2 * kTolerance * (1 + std::abs(sum)));
+      for (const QueryVector& vector : all_vectors(asked)) {
+        const double sum = wanted.log_sum_exp_at(vector);
+        EXPECT_NEAR(merged.log_sum_exp_at(vector), sum, 2 * kTolerance * (1 + std::abs(sum)));
         double error = 0;
         double size = 0;
         for (std::uint64_t d = 0; d < 64; ++d) {
-          error += std::pow(merged.at(row, d) - wanted.at(row, d), 2);
-          size += std::pow(wanted.at(row, d), 2);
+          error += std::pow(merged.at(vector, d) - wanted.at(vector, d), 2);
+          size += std::pow(wanted.at(vector, d), 2);
         }
         // Three results within kTolerance each, of values that are not much longer than their mean.
         EXPECT_LE(std::sqrt(error), 10 * kTolerance * std::sqrt(size));
@@ -215,17 +216,17 @@ TEST_F(AttendProperties, AWindowIsExactlySoManyKeys) {
       const Stored stored = store_sequences(what);
       const Asked asked{.q = queries(what), .query_tokens = what.query_tokens};
       const Answer found = expect_defined(stored.kv, asked);
-      for (const QueryRow& row : all_rows(asked)) {
-        const std::uint64_t before = row.token < 70 ? 530 + row.token + 1 : row.token - 69;
-        EXPECT_NEAR(found.log_sum_exp_at(row), std::log(static_cast<double>(std::min(before, window))), kTolerance)
-            << window << ", token " << row.token;
+      for (const QueryVector& vector : all_vectors(asked)) {
+        const std::uint64_t before = vector.token < 70 ? 530 + vector.token + 1 : vector.token - 69;
+        EXPECT_NEAR(found.log_sum_exp_at(vector), std::log(static_cast<double>(std::min(before, window))), kTolerance)
+            << window << ", token " << vector.token;
       }
       if (HasFailure()) return;
     }
   }
 }
 
-TEST_F(AttendProperties, WithoutAMaskEveryRowSeesAllKeys) {
+TEST_F(AttendProperties, WithoutAMaskEveryQueryTokenSeesAllKeys) {
   for (const bool sealed : {false, true}) {
     Case what{.group = 4, .lengths = {300, 5}, .query_tokens = {9, 9}};
     if (sealed) what.k = what.v = turbo(4);

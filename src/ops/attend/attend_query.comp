@@ -39,7 +39,7 @@ void write_head_numbers() {
 }
 
 void write_query(uint vector) {
-  const uint stride = padded_row(p.dim);
+  const uint stride = padded_floats(p.dim);
   const uint plain = query_header(p.heads) + vector * stride;
   const uint from = low(p.from.offset) + vector / p.heads * low(p.from.token) + vector % p.heads * low(p.from.head);
   barrier();  // the last vector has been read
@@ -62,9 +62,9 @@ void write_query(uint vector) {
 
 void main() {
   const uint vectors = p.tokens * p.heads;
-  for (uint row = gl_WorkGroupID.x; row <= vectors; row += gl_NumWorkGroups.x) {
-    if (row < vectors) {
-      write_query(row);
+  for (uint item = gl_WorkGroupID.x; item <= vectors; item += gl_NumWorkGroups.x) {
+    if (item < vectors) {
+      write_query(item);
     } else {
       write_head_numbers();
     }

@@ -138,36 +138,36 @@ class StoredSide {
   enum class Source : std::uint8_t { dense, sealed, sinks };
   using Key = std::tuple<Source, std::uint32_t, std::uint64_t>;
 
-  const std::vector<double>& page(Source source, std::uint32_t place, std::uint64_t head) {
-    const Key key{source, place, head};
+  const std::vector<double>& page(Source source, std::uint32_t physical_page, std::uint64_t head) {
+    const Key key{source, physical_page, head};
     if (last_ != nullptr && last_key_ == key) return *last_;
     auto [found, fresh] = pages_.try_emplace(key);
     if (fresh) {
-      found->second = source == Source::sealed  ? sealed_page(place, head)
-                      : source == Source::sinks ? dense_page(*view_.sinks, sinks_, place, head)
-                                                : dense_page(view_.dense, dense_, place, head);
+      found->second = source == Source::sealed  ? sealed_page(physical_page, head)
+                      : source == Source::sinks ? dense_page(*view_.sinks, sinks_, physical_page, head)
+                                                : dense_page(view_.dense, dense_, physical_page, head);
     }
     last_key_ = key;
     last_ = &found->second;
     return *last_;
   }
 
-  static std::vector<double> dense_page(const SlotView& view, std::vector<std::byte>& bytes, std::uint64_t place,
-                                        std::uint64_t head) {
+  static std::vector<double> dense_page(const SlotView& view, std::vector<std::byte>& bytes,
+                                        std::uint64_t physical_page, std::uint64_t head) {
     if (bytes.empty()) bytes = contents_of(view.buffer);
     std::vector<double> numbers(view.shape.page_slots * view.shape.dim);
     for (std::uint64_t i = 0; i < numbers.size(); ++i) {
       numbers[i] = number_at(bytes, view.dtype,
-                             view.offset + place * view.page_stride + i / view.shape.dim * view.slot_stride +
+                             view.offset + physical_page * view.page_stride + i / view.shape.dim * view.slot_stride +
                                  head * view.head_stride + i % view.shape.dim * view.dim_stride);
     }
     return numbers;
   }
 
-  std::vector<double> sealed_page(std::uint64_t place, std::uint64_t head) {
+  std::vector<double> sealed_page(std::uint64_t physical_page, std::uint64_t head) {
     const SealedView& view = *view_.sealed;
     if (sealed_.empty()) sealed_ = contents_of(view.buffer);
-    const std::uint64_t at = view.offset_bytes + place * view.page_stride_bytes + head * view.head_stride_bytes;
+    const std::uint64_t at = view.offset_bytes + physical_page * view.page_stride_bytes + head * view.head_stride_bytes;
     return page_numbers(view.format, std::span(sealed_).subspan(at, page_bytes(view.format)));
   }
 
@@ -188,11 +188,11 @@ inline double dot(std::span<const double> a, const double* b) {
   return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
-struct QueryRow {
+struct QueryVector {
   std::uint64_t token, head;
 };
 
-struct RowResult {
+struct VectorResult {
   std::vector<double> out;
   double log_sum_exp = -std::numeric_limits<double>::infinity();
   std::vector<double> weights = {};  // of the keys from first_key on
@@ -206,48 +206,50 @@ class Definition {
  public:
   explicit Definition(const KvView& kv) : k_(kv.k), v_(kv.v) {}
 
-  std::vector<RowResult> rows(const Attend& call, std::span<const QueryRow> wanted) {
+  std::vector<VectorResult> results(const Attend& call, std::span<const QueryVector> wanted) {
     const auto q = contents_of(call.q.buffer);
     const auto of_head = [](const std::optional<View>& view) {
       return view ? std::optional(contents_of(view->buffer)) : std::nullopt;
     };
     const auto sinks = of_head(call.sink_logits);
     const auto slopes = of_head(call.alibi_slopes);
-    std::vector<RowResult> results;
-    for (const QueryRow& row : wanted) {
-      Row what{.head = row.head, .kv_head = row.head * call.kv.k.dense.shape.heads / call.q.shape.heads};
+    std::vector<VectorResult> found;
+    for (const QueryVector& vector : wanted) {
+      Query what{.head = vector.head, .kv_head = vector.head * call.kv.k.dense.shape.heads / call.q.shape.heads};
       for (std::uint64_t d = 0; d < call.q.shape.dim; ++d) {
-        what.query.push_back(number_at(q, call.q, row.token, row.head, d) * call.scale);
+        what.numbers.push_back(number_at(q, call.q, vector.token, vector.head, d) * call.scale);
       }
-      if (sinks) what.sink = number_at(*sinks, *call.sink_logits, 0, row.head);
-      if (slopes) what.slope = number_at(*slopes, *call.alibi_slopes, 0, row.head);
+      if (sinks) what.sink = number_at(*sinks, *call.sink_logits, 0, vector.head);
+      if (slopes) what.slope = number_at(*slopes, *call.alibi_slopes, 0, vector.head);
       std::uint64_t first = 0;
-      for (; row.token - first >= rows_of(call, what.sequence); ++what.sequence) first += rows_of(call, what.sequence);
-      what.row = row.token - first;
-      results.push_back(result(call, what));
+      for (; vector.token - first >= query_tokens_of(call, what.sequence); ++what.sequence)
+        first += query_tokens_of(call, what.sequence);
+      what.query_token = vector.token - first;
+      found.push_back(result(call, what));
     }
-    return results;
+    return found;
   }
 
  private:
-  struct Row {
+  struct Query {
     std::uint64_t head, kv_head;
     std::size_t sequence = 0;
-    std::uint64_t row = 0;
-    std::vector<double> query = {};
+    std::uint64_t query_token = 0;
+    std::vector<double> numbers = {};
     std::optional<double> sink = {};
     double slope = 0;
   };
 
-  static std::uint64_t rows_of(const Attend& call, std::size_t sequence) {
+  static std::uint64_t query_tokens_of(const Attend& call, std::size_t sequence) {
     return call.query_tokens.empty() ? 1 : call.query_tokens[sequence];
   }
 
-  RowResult result(const Attend& call, const Row& row) {
-    const KvPages& k = *call.kv.k.sequences[row.sequence];
-    const KvPages& v = *call.kv.v.sequences[row.sequence];
-    const auto length = static_cast<std::int64_t>(call.kv.lengths[row.sequence]);
-    const std::int64_t position = length - static_cast<std::int64_t>(rows_of(call, row.sequence) - row.row);
+  VectorResult result(const Attend& call, const Query& query) {
+    const KvPages& k = *call.kv.k.sequences[query.sequence];
+    const KvPages& v = *call.kv.v.sequences[query.sequence];
+    const auto length = static_cast<std::int64_t>(call.kv.lengths[query.sequence]);
+    const std::int64_t position =
+        length - static_cast<std::int64_t>(query_tokens_of(call, query.sequence) - query.query_token);
     std::int64_t first = static_cast<std::int64_t>(
         std::max(k.first_page * call.kv.k.dense.shape.page_slots, v.first_page * call.kv.v.dense.shape.page_slots));
     if (k.ring) first = std::max(first, length - static_cast<std::int64_t>(*k.ring));
@@ -255,24 +257,24 @@ class Definition {
     if (call.kv.window) first = std::max(first, position + 1 - static_cast<std::int64_t>(*call.kv.window));
     const std::int64_t end = call.mask == Mask::causal ? position + 1 : length;
 
-    RowResult result{.out = std::vector<double>(call.out.shape.dim), .first_key = static_cast<std::uint64_t>(first)};
+    VectorResult result{.out = std::vector<double>(call.out.shape.dim), .first_key = static_cast<std::uint64_t>(first)};
     for (std::int64_t key = first; key < end; ++key) {
-      const double* const at = k_.vector(k, static_cast<std::uint64_t>(key), row.kv_head);
-      double logit = dot(row.query, at);
+      const double* const at = k_.vector(k, static_cast<std::uint64_t>(key), query.kv_head);
+      double logit = dot(query.numbers, at);
       if (call.soft_cap) logit = *call.soft_cap * std::tanh(logit / *call.soft_cap);
-      logit -= row.slope * static_cast<double>(position - key);
+      logit -= query.slope * static_cast<double>(position - key);
       result.weights.push_back(logit);
       result.largest_logit = std::max(result.largest_logit, std::abs(logit));
     }
-    if (result.weights.empty() && !row.sink) return result;
-    double top = row.sink.value_or(-std::numeric_limits<double>::infinity());
-    for (const double logit : result.weights) top = std::max(top, logit);
-    double sum = row.sink ? std::exp(*row.sink - top) : 0;
-    for (double& weight : result.weights) sum += weight = std::exp(weight - top);
-    result.log_sum_exp = top + std::log(sum);
+    if (result.weights.empty() && !query.sink) return result;
+    double max_logit = query.sink.value_or(-std::numeric_limits<double>::infinity());
+    for (const double logit : result.weights) max_logit = std::max(max_logit, logit);
+    double exp_sum = query.sink ? std::exp(*query.sink - max_logit) : 0;
+    for (double& weight : result.weights) exp_sum += weight = std::exp(weight - max_logit);
+    result.log_sum_exp = max_logit + std::log(exp_sum);
     for (std::size_t i = 0; i < result.weights.size(); ++i) {
-      const double weight = result.weights[i] /= sum;
-      const double* const at = v_.vector(v, static_cast<std::uint64_t>(first) + i, row.kv_head);
+      const double weight = result.weights[i] /= exp_sum;
+      const double* const at = v_.vector(v, static_cast<std::uint64_t>(first) + i, query.kv_head);
       for (std::size_t d = 0; d < result.out.size(); ++d) result.out[d] += weight * at[d];
       result.weighed_values += weight * std::sqrt(dot({at, result.out.size()}, at));
     }

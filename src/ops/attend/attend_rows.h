@@ -11,7 +11,7 @@
 
 namespace rota::ops {
 
-// The keys of a step, [begin, end).
+// Keys of a key block, [begin, end).
 struct KeyRange {
   std::uint64_t begin, end;
 
@@ -31,15 +31,15 @@ class SideRows {
     bool has_mean, sinks;
   };
   // One head's keys of one sequence.
-  struct Place {
+  struct SequenceHead {
     const std::uint32_t* sequence;
     std::uint64_t head;
 
-    bool operator==(const Place&) const = default;
+    bool operator==(const SequenceHead&) const = default;
   };
 
   static constexpr std::uint64_t kRowsAtOnce = 16;  // that are wide
-  static constexpr float kLevelUnit = 1.0F / (1 << kScaleExponent);
+  static constexpr float kLevelScale = 1.0F / (1 << kScaleExponent);
 
   SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
            const AttendSimd& simd) noexcept;
@@ -49,29 +49,28 @@ class SideRows {
   DType dtype() const noexcept { return dtype_; }
   std::uint32_t bits() const noexcept { return layout_.bits; }
   std::uint32_t dim() const noexcept { return shape_.dim; }
-  std::uint32_t stride() const noexcept { return padded_row(shape_.dim); }
+  std::uint32_t stride() const noexcept { return padded_floats(shape_.dim); }
   // Which of a sealed sequence's pages has the key.
   std::uint64_t sealed_page(std::uint64_t key) const noexcept { return key >> page_shift_; }
 
   std::uint32_t tile_size() const noexcept { return tile_bytes_; }
 
-  void select(const Place& place) noexcept;
+  void select(const SequenceHead& of) noexcept;
 
-  // As f32, whatever they are: at most kRowsAtOnce in one tile. Sealed ones are levels; factor() has their scales.
+  // As f32, whatever they are: at most kRowsAtOnce in one tile. Sealed ones are levels; token_scale() has their scales.
   const float* rows(std::uint64_t key, std::uint64_t count) noexcept;
-  float factor(std::uint64_t i) const noexcept { return factors_[i]; }
+  float token_scale(std::uint64_t i) const noexcept { return token_scales_[i]; }
   bool with_mean(std::uint64_t i) const noexcept { return with_mean_[i]; }
 
-  // Dense rows of the keys of one step, by their place in it; elsewhere the next one that there is.
-  void find_rows(const Place& place, const KeyRange& keys, const std::byte** at) const noexcept;
+  // Dense rows of the keys of one key block, by their index in it; elsewhere the next one that there is.
+  void find_rows(const SequenceHead& of, const KeyRange& keys, const std::byte** at) const noexcept;
 
-  // Sealed tiles of a step, each with that of another step which it fetches. Levels of keys are 128 larger than they
-  // are.
-  void find_tiles(const KeyRange& keys, const Place& next_place, const KeyRange& next_keys, Tiles& tiles) noexcept;
+  // Sealed tiles of a key block, each with those of another one that it prefetches. Levels of keys are 128 larger than
+  // they are.
+  void find_tiles(const KeyRange& keys, const SequenceHead& next_head, const KeyRange& next_keys,
+                  Tiles& tiles) noexcept;
   // Of the page that has `key`, in halves; null where pages have none.
-  const std::byte* mean_of(std::uint64_t key) const noexcept {
-    return shape_.has_mean ? page_of(place_, key) : nullptr;
-  }
+  const std::byte* mean_of(std::uint64_t key) const noexcept { return shape_.has_mean ? page_of(head_, key) : nullptr; }
 
  private:
   struct Located {
@@ -85,12 +84,12 @@ class SideRows {
     std::uint64_t count;
   };
 
-  std::uint64_t place_of(const std::uint32_t* sequence, std::uint64_t page) const noexcept {
-    return plan_[static_cast<std::uint32_t>(sequence[kSequenceTable + shape_.side] + page)];
+  std::uint64_t physical_page(const std::uint32_t* sequence, std::uint64_t page) const noexcept {
+    return plan_[static_cast<std::uint32_t>(sequence[kSequencePageTable + shape_.side] + page)];
   }
-  const std::byte* page_of(const Place& place, std::uint64_t key) const noexcept {
-    const std::uint64_t page = place_of(place.sequence, sealed_page(key));
-    return memory_ + 4 * (strides_.offset + page * strides_.page + place.head * strides_.head);
+  const std::byte* page_of(const SequenceHead& of, std::uint64_t key) const noexcept {
+    const std::uint64_t page = physical_page(of.sequence, sealed_page(key));
+    return memory_ + 4 * (strides_.offset + page * strides_.page + of.head * strides_.head);
   }
   std::uint32_t sealed_slot(std::uint64_t key) const noexcept {
     return static_cast<std::uint32_t>(key) & (shape_.page - 1);
@@ -99,9 +98,9 @@ class SideRows {
   std::uint64_t tile_at(std::uint64_t key) const noexcept {
     return tiles_at_ + std::uint64_t{sealed_slot(key) / kTileTokens} * tile_bytes_;
   }
-  // Where the tiles of a step are, the nearest again where there are fewer.
-  void locate_tiles(const Place& place, const KeyRange& keys) noexcept;
-  Run run_at(const Place& place, std::uint64_t key) const noexcept;
+  // Where the tiles of a key block are, the nearest again where there are fewer.
+  void locate_tiles(const SequenceHead& of, const KeyRange& keys) noexcept;
+  Run run_at(const SequenceHead& of, std::uint64_t key) const noexcept;
   void unpack(std::uint64_t key) noexcept;
 
   const std::byte* memory_;
@@ -115,15 +114,15 @@ class SideRows {
   const int page_shift_;
   const std::uint32_t scales_at_, tiles_at_, tile_bytes_, high_at_;
   const codec::ConvertRow to_f32_;
-  Place place_{};
-  std::array<Located, kStepTiles> located_{};  // of the last step that find_tiles() was told of: the next one
-  Place located_place_{};
+  SequenceHead head_{};
+  std::array<Located, kBlockTiles> located_{};  // of the last key block that find_tiles() was told of: the next one
+  SequenceHead located_head_{};
   KeyRange located_keys_{};
   std::uint64_t tile_ = 0;
   const std::byte* page_ = nullptr;
   float levels_[256];  // by code
   alignas(64) std::uint8_t table_[64];
-  float factors_[kRowsAtOnce];
+  float token_scales_[kRowsAtOnce];
   bool with_mean_[kRowsAtOnce];
   alignas(64) float rows_[kRowsAtOnce * kMaxAttendDim];
   std::uint8_t codes_[kTileTokens * kMaxAttendDim];

@@ -16,7 +16,7 @@ namespace {
 // A sealed page and some dense tokens after it, or the same all dense; two query heads for each of the pages' heads.
 constexpr std::uint64_t kDenseTokens = 5;
 constexpr std::uint64_t kQueryHeads = 2 * kSelfTestHeads;
-constexpr std::uint64_t kRows = 2;
+constexpr std::uint64_t kQueryTokens = 2;
 constexpr double kScale = 0.125;
 
 struct Side {
@@ -77,7 +77,7 @@ Result<Stored> store_side(Device& device, const Side& side) {
 }
 
 std::vector<float> queries(std::uint64_t dim) {
-  std::vector<float> values(kRows * kQueryHeads * dim);
+  std::vector<float> values(kQueryTokens * kQueryHeads * dim);
   std::uint32_t state = 7;
   for (float& value : values) {
     state = state * 1664525 + 1013904223;
@@ -94,17 +94,17 @@ Result<std::vector<float>> attended(Device& device, const Side& k, const Side& v
   const std::vector<float> asked = queries(k.format.head_dim);
   auto q = filled(device, std::as_bytes(std::span(asked)));
   if (!q) return q.error();
-  std::vector<float> result(kRows * kQueryHeads * v.format.head_dim, NAN);
+  std::vector<float> result(kQueryTokens * kQueryHeads * v.format.head_dim, NAN);
   auto out = filled(device, std::as_bytes(std::span(result)));
   if (!out) return out.error();
   const KvView kv{.k = keys->view, .v = values->view, .lengths = {k.format.tokens + kDenseTokens}};
-  const std::uint64_t rows = kRows;
+  const std::uint64_t query_tokens = kQueryTokens;
   const Status done = runtime::run_on(device, [&](Encoder& encoder) {
-    attend(encoder, {.q = View::token_major(*q, DType::f32, {kRows, kQueryHeads, k.format.head_dim}),
+    attend(encoder, {.q = View::token_major(*q, DType::f32, {kQueryTokens, kQueryHeads, k.format.head_dim}),
                      .kv = kv,
-                     .out = MutView::token_major(*out, DType::f32, {kRows, kQueryHeads, v.format.head_dim}),
+                     .out = MutView::token_major(*out, DType::f32, {kQueryTokens, kQueryHeads, v.format.head_dim}),
                      .scale = kScale,
-                     .query_tokens = {&rows, 1},
+                     .query_tokens = {&query_tokens, 1},
                      .arithmetic = arithmetic});
   });
   if (!done) return done.error();
@@ -117,11 +117,11 @@ std::vector<double> by_definition(const Side& k, const Side& v) {
   const std::vector<float> asked = queries(k.format.head_dim);
   const std::uint64_t tokens = k.format.tokens + kDenseTokens;
   std::vector<double> result;
-  for (std::uint64_t vector = 0; vector < kRows * kQueryHeads; ++vector) {
+  for (std::uint64_t vector = 0; vector < kQueryTokens * kQueryHeads; ++vector) {
     const std::uint64_t head = vector % kQueryHeads / (kQueryHeads / kSelfTestHeads);
     std::vector<double> sum(v.format.head_dim);
     double weights = 0;
-    for (std::uint64_t token = 0; token < tokens - kRows + vector / kQueryHeads + 1; ++token) {
+    for (std::uint64_t token = 0; token < tokens - kQueryTokens + vector / kQueryHeads + 1; ++token) {
       double logit = 0;
       for (std::uint64_t d = 0; d < k.format.head_dim; ++d) {
         logit += static_cast<double>(asked[vector * k.format.head_dim + d]) *

@@ -1,4 +1,4 @@
-// Included by attend_kernels.cpp through core/for_each_isa.h. Rows are whole row steps, zero beyond their dims.
+// Included by attend_kernels.cpp through core/for_each_isa.h. Rows of f32 are padded to whole kPadFloats, with zeros.
 
 #include "codec/dense/simd.h"
 #include "codec/turbo/rotation_simd.h"
@@ -15,10 +15,10 @@ using simd::U32s;
 constexpr std::uint64_t least(std::uint64_t a, std::uint64_t b) { return a < b ? a : b; }
 
 // Into the second cache.
-ROTA_SIMD_INLINE void fetch(std::uintptr_t at) noexcept {
+ROTA_SIMD_INLINE void prefetch(std::uintptr_t at) noexcept {
   __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);  // NOLINT(performance-no-int-to-ptr): no one reads it
 }
-ROTA_SIMD_INLINE void fetch(const std::byte* at) noexcept { fetch(reinterpret_cast<std::uintptr_t>(at)); }
+ROTA_SIMD_INLINE void prefetch(const std::byte* at) noexcept { prefetch(reinterpret_cast<std::uintptr_t>(at)); }
 
 ROTA_SIMD float dot(const float* a, const float* b, std::uint64_t dim) noexcept {
   F32s sum = {};
@@ -28,15 +28,15 @@ ROTA_SIMD float dot(const float* a, const float* b, std::uint64_t dim) noexcept 
   return simd::fold<simd::Sum>(sum);
 }
 
-ROTA_SIMD void add_scaled(float* sum, const float* row, float factor, std::uint64_t dim) noexcept {
-  const F32s factors = simd::all(factor);
+ROTA_SIMD void add_scaled(float* sum, const float* row, float row_scale, std::uint64_t dim) noexcept {
+  const F32s scales = simd::all(row_scale);
   for (std::uint64_t i = 0; i < dim; i += kLanes) {
-    simd::store_bits(multiply_add(simd::load_bits<F32s>(row + i), factors, simd::load_bits<F32s>(sum + i)), sum + i);
+    simd::store_bits(multiply_add(simd::load_bits<F32s>(row + i), scales, simd::load_bits<F32s>(sum + i)), sum + i);
   }
 }
 
-ROTA_SIMD void scale(float* row, float factor, std::uint64_t dim) noexcept {
-  for (std::uint64_t i = 0; i < dim; i += kLanes) simd::store_bits(simd::load_bits<F32s>(row + i) * factor, row + i);
+ROTA_SIMD void scale(float* row, float row_scale, std::uint64_t dim) noexcept {
+  for (std::uint64_t i = 0; i < dim; i += kLanes) simd::store_bits(simd::load_bits<F32s>(row + i) * row_scale, row + i);
 }
 
 ROTA_SIMD void hadamard(float* values, std::uint64_t dim, std::uint64_t size) noexcept {
@@ -54,30 +54,31 @@ ROTA_SIMD_INLINE F32s exp2_of(F32s x) noexcept {
   return simd::times_power_of_floor(power, x);
 }
 
-ROTA_SIMD void exponentiate(float* logits, std::uint64_t count, float top, float* sums) noexcept {
-  F32s sum = simd::load_bits<F32s>(sums);
+ROTA_SIMD void exponentiate(float* logits, std::uint64_t count, float max_logit, float* exp_sum) noexcept {
+  F32s sum = simd::load_bits<F32s>(exp_sum);
   for (std::uint64_t i = 0; i < count; i += kLanes) {
-    const F32s power = exp2_of(simd::load_bits<F32s>(logits + i) - top);
+    const F32s power = exp2_of(simd::load_bits<F32s>(logits + i) - max_logit);
     simd::store_bits(power, logits + i);
     sum += power;
   }
-  simd::store_bits(sum, sums);
+  simd::store_bits(sum, exp_sum);
 }
 
-ROTA_SIMD void largest_of_four(const float* const (&rows)[4], std::uint64_t count, float (&tops)[4]) noexcept {
-  F32s most[4] = {simd::all(tops[0]), simd::all(tops[1]), simd::all(tops[2]), simd::all(tops[3])};
+ROTA_SIMD void max_of_four(const float* const (&rows)[4], std::uint64_t count, float (&max_logits)[4]) noexcept {
+  F32s most[4] = {simd::all(max_logits[0]), simd::all(max_logits[1]), simd::all(max_logits[2]),
+                  simd::all(max_logits[3])};
   for (std::uint64_t i = 0; i < count; i += kLanes) {
 #pragma GCC unroll 4
     for (std::uint64_t j = 0; j < 4; ++j) {
       most[j] = simd::Largest::of(simd::load_bits<F32s>(rows[j] + i), most[j]);
     }
   }
-  simd::store_bits(simd::fold_four<simd::Largest>(most[0], most[1], most[2], most[3]), tops);
+  simd::store_bits(simd::fold_four<simd::Largest>(most[0], most[1], most[2], most[3]), max_logits);
 }
 
 ROTA_SIMD float sum_of(const float* row) noexcept {
   F32s sum = simd::load_bits<F32s>(row);
-  for (std::uint64_t i = kLanes; i < kRowStep; i += kLanes) sum += simd::load_bits<F32s>(row + i);
+  for (std::uint64_t i = kLanes; i < kPadFloats; i += kLanes) sum += simd::load_bits<F32s>(row + i);
   return simd::fold<simd::Sum>(sum);
 }
 
@@ -99,7 +100,7 @@ ROTA_SIMD float largest_magnitude(const float* numbers, std::uint64_t count) noe
 
 namespace rota::ops::ROTA_ISA {
 
-inline constexpr AttendSimd kAttendSimd{
-    dot, add_scaled, scale, hadamard, sum_of, exponentiate, largest_of_four, largest_magnitude, kDenseSimd, kTileSimd};
+inline constexpr AttendSimd kAttendSimd{dot,         add_scaled,        scale,      hadamard, sum_of, exponentiate,
+                                        max_of_four, largest_magnitude, kDenseSimd, kTileSimd};
 
 }  // namespace rota::ops::ROTA_ISA

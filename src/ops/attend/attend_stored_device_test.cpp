@@ -14,7 +14,7 @@ namespace {
 class AttendStored : public AttendOnDevice {
  protected:
   struct Errors {
-    double arithmetic = 0, codec = 0;  // squares, over all rows
+    double arithmetic = 0, codec = 0;  // squares, over all vectors
   };
 
   // Of what a call gives against f64 over what is stored, and of that against f64 over what was to be stored.
@@ -24,13 +24,13 @@ class AttendStored : public AttendOnDevice {
     asked.arithmetic = Arithmetic::stored;
     asked.query_tokens = what.query_tokens;
     const Answer found = run(stored.kv, asked);
-    const auto rows = all_rows(asked);
-    const auto restored = Definition(stored.kv).rows(call_of(stored.kv, asked), rows);
-    const auto original = Definition(exact).rows(call_of(exact, asked), rows);
+    const auto vectors = all_vectors(asked);
+    const auto restored = Definition(stored.kv).results(call_of(stored.kv, asked), vectors);
+    const auto original = Definition(exact).results(call_of(exact, asked), vectors);
     Errors errors;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
       for (std::uint64_t d = 0; d < restored[i].out.size(); ++d) {
-        errors.arithmetic += std::pow(found.at(rows[i], d) - restored[i].out[d], 2);
+        errors.arithmetic += std::pow(found.at(vectors[i], d) - restored[i].out[d], 2);
         errors.codec += std::pow(restored[i].out[d] - original[i].out[d], 2);
       }
     }
@@ -78,8 +78,8 @@ TEST_F(AttendStored, PeaksAreAsPreciseAsPlains) {
   }
 }
 
-// One row over 600 keys of one head, sealed at so many bits.
-Case one_row(std::uint32_t bits, std::uint32_t group) {
+// One query token over 600 keys of one head, sealed at so many bits.
+Case one_query(std::uint32_t bits, std::uint32_t group) {
   return {.k = turbo(bits),
           .v = turbo(bits),
           .head_dim = 64,
@@ -91,7 +91,7 @@ Case one_row(std::uint32_t bits, std::uint32_t group) {
 }
 
 TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
-  const Case what = one_row(4, 4);
+  const Case what = one_query(4, 4);
   const Stored stored = store_sequences(what);
   Numbers q = draw(1, 4, 64, gaussian());
   const Answer plain = run(stored.kv, {.q = view_of(q), .arithmetic = Arithmetic::stored});
@@ -100,7 +100,7 @@ TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
   q.values[3 * 64 + 60] = std::numeric_limits<float>::infinity();
   const Asked asked{.q = view_of(q), .arithmetic = Arithmetic::stored};
   const Answer found = run(stored.kv, asked);
-  const auto wanted = Definition(stored.kv).rows(call_of(stored.kv, asked), all_rows(asked));
+  const auto wanted = Definition(stored.kv).results(call_of(stored.kv, asked), all_vectors(asked));
   for (std::uint64_t d = 0; d < 64; ++d) {
     EXPECT_EQ(found.at({0, 0}, d), plain.at({0, 0}, d)) << "other heads' queries change nothing";
     EXPECT_NEAR(found.at({0, 1}, d), wanted[1].out[d], 0.01) << "all keys weigh the same";
@@ -111,7 +111,7 @@ TEST_F(AttendStored, QueriesOfNothingAndQueriesThatAreNotFinite) {
 // So small that the inverse of the largest number is infinite: all keys weigh the same, in bytes as in f32.
 TEST_F(AttendStored, TinyQueriesDoNotOverflow) {
   for (const std::uint32_t bits : {2U, 4U, 6U, 8U}) {
-    const Case what = one_row(bits, 4);
+    const Case what = one_query(bits, 4);
     const Stored stored = store_sequences(what);
     const Numbers common = draw(1, 4, 64, gaussian());
     for (const float size : {1e-30F, 1e-34F, 1e-36F, 1e-37F, 1e-38F, 1e-40F, 1e-44F}) {
@@ -133,7 +133,7 @@ TEST_F(AttendStored, TinyQueriesDoNotOverflow) {
 // The weights of far tiles are tiny, too: they add nothing, and nothing overflows.
 TEST_F(AttendStored, TinyWeightsAddNothing) {
   for (const std::uint32_t bits : {4U, 8U}) {
-    Case what = one_row(bits, 1);
+    Case what = one_query(bits, 1);
     // Logits of the first page are higher than all others by 64 * 1.7: their weights are about 2^-110 to 2^-125.
     what.k_draw = [](std::mt19937_64& from, std::uint64_t position) {
       return (position < 64 ? 1.0 : -0.7) + std::normal_distribution<double>(0, 0.01)(from);

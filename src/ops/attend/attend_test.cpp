@@ -372,21 +372,24 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
     expect_refused([&](Call& c) { pages(c, 0).sealed_pages = 6; }, first + "sealed pages that are not there");
     expect_refused([&](Call& c) { pages(c, 0).sealed_pages = kMax; }, first + "sealed pages that are not there");
     expect_refused([&](Call& c) { side(c).sealed.reset(); }, first + "sealed pages that are not there");
-    expect_refused([&](Call& c) { pages(c, 0).page_table.front() = 3; }, first + "a place beyond the pool's pages");
-    expect_refused([&](Call& c) { pages(c, 0).page_table.back() = 6; }, first + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 0).page_table.front() = 3; },
+                   first + "a physical page beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 0).page_table.back() = 6; },
+                   first + "a physical page beyond the pool's pages");
     expect_refused(
         [&](Call& c) {
           pages(c, 0).sealed_pages = 0;
           pages(c, 0).page_table.front() = 6;
         },
-        first + "a place beyond the pool's pages");
+        first + "a physical page beyond the pool's pages");
     expect_refused([&](Call& c) { pages(c, 0).sinks = 2; }, first + "sinks of no page");
     expect_refused([&](Call& c) { side(c).sinks.reset(); }, first + "sinks of no page");
     expect_refused([&](Call& c) { pages(c, 1).ring = 0; }, name + "[1].ring is 0; wanted at least 1");
     expect_refused([&](Call& c) { pages(c, 1).ring = (std::uint64_t{1} << 32) + 5; },
                    name + "[1].ring is 4294967301; wanted at most 4294967295");
     expect_refused([&](Call& c) { pages(c, 1).ring = 129; }, second + "a list of fewer pages");
-    expect_refused([&](Call& c) { pages(c, 1).page_table.front() = 6; }, second + "a place beyond the pool's pages");
+    expect_refused([&](Call& c) { pages(c, 1).page_table.front() = 6; },
+                   second + "a physical page beyond the pool's pages");
     expect_refused([&](Call& c) { pages(c, 1).sealed_pages = 1; }, second + "a ring with sealed pages");
     expect_refused([&](Call& c) { pages(c, 1).sinks = 0; }, second + "a ring with sealed pages, sinks");
     expect_refused([&](Call& c) { pages(c, 1).first_page = 1; },
@@ -403,9 +406,9 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
   }
 }
 
-TEST_F(AttendCheck, RefusesRowsWhoseWindowBeginsBeforeWhatIsThere) {
+TEST_F(AttendCheck, RefusesQueriesWhoseWindowBeginsBeforeWhatIsThere) {
   for (const bool keys : {true, false}) {
-    // Of 300 tokens two pages of keys (of 64) or one of values (of 128) have left. Rows are at 295 and on.
+    // Of 300 tokens two pages of keys (of 64) or one of values (of 128) have left. Query tokens are at 295 and on.
     const auto leave = [keys](Call& c, std::optional<std::uint64_t> window) {
       KvPages& pages = keys ? *c.k[0] : *c.v[0];
       pages.first_page = keys ? 2 : 1;
@@ -419,7 +422,8 @@ TEST_F(AttendCheck, RefusesRowsWhoseWindowBeginsBeforeWhatIsThere) {
     expect_accepted([&](Call& c) { leave(c, 296 - 128); });
     expect_refused(
         [&](Call& c) { leave(c, 296 - 127); },
-        "query_tokens[0] is 5; wanted rows that see what is there: the first sees position 127 and on, " + there);
+        "query_tokens[0] is 5; wanted query tokens that see what is there: the first sees position 127 and on, " +
+            there);
     expect_refused([&](Call& c) { leave(c, {}); }, "the first sees position 0 and on, " + there);
     expect_refused(
         [&](Call& c) {
@@ -428,11 +432,12 @@ TEST_F(AttendCheck, RefusesRowsWhoseWindowBeginsBeforeWhatIsThere) {
         },
         "the first sees position 0 and on, " + there);
   }
-  // A ring of 100 keys and 90 values, 200 tokens, rows at 197 and on: a window is held to what the ring has.
+  // A ring of 100 keys and 90 values, 200 tokens, query tokens at 197 and on: a window is held to what the ring has.
   expect_accepted([](Call& c) { c.kv.window = 198 - 110; });
-  expect_refused([](Call& c) { c.kv.window = 198 - 110 + 1; },
-                 "query_tokens[1] is 3; wanted rows that see what is there: the first sees position 109 and on, and "
-                 "kv.v.sequences[1] has nothing before position 110");
+  expect_refused(
+      [](Call& c) { c.kv.window = 198 - 110 + 1; },
+      "query_tokens[1] is 3; wanted query tokens that see what is there: the first sees position 109 and on, and "
+      "kv.v.sequences[1] has nothing before position 110");
 }
 
 // One page of `slots` slots that is all pages of any sequence: small views, and large plans.
@@ -478,10 +483,10 @@ TEST_F(AttendCheck, RefusesWhatOneBindingCannotAddress) {
   many_pages.add_sequence(2000);
   test::expect_error(check(many_pages), Errc::unsupported, {"attend: a plan takes at least 16048 bytes; gpu:7"});
 
-  SmallCall many_entries(device, 512, 1, 1, 1500);
-  many_entries.add_sequence(60000, 1500);
+  SmallCall many_splits(device, 512, 1, 1, 1500);
+  many_splits.add_sequence(60000, 1500);
   target.limits.max_binding_bytes = 130000;
-  test::expect_error(check(many_entries), Errc::unsupported,
+  test::expect_error(check(many_splits), Errc::unsupported,
                      {"attend: a plan takes at least", "gpu:7 can address 130000"});
 
   SmallCall many_results(device, 512, 2, 8, 1);
@@ -518,57 +523,59 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-struct Entry {
+struct KvSplit {
   std::uint64_t key, keys, partial;
   KeySource k, v;
 
   std::uint64_t end() const { return key + keys; }
 };
 
-struct Chunk {
+struct QueryTile {
   std::uint64_t sequence, first, vectors, round;
-  std::vector<Entry> entries;
+  std::vector<KvSplit> splits;
 };
 
 // What the words of a plan say, as kernels read them.
-std::vector<Chunk> chunks_of(const AttendPlan& plan) {
+std::vector<QueryTile> query_tiles_of(const AttendPlan& plan) {
   struct Launched {
     KeySource k, v;
     std::uint64_t round;
   };
   const auto& words = plan.words;
-  std::map<std::uint64_t, Launched> launches;  // by entry
-  std::vector<Chunk> chunks;
+  std::map<std::uint64_t, Launched> launches;  // by split
+  std::vector<QueryTile> query_tiles;
   for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
-    require(plan.rounds[round].first_chunk == chunks.size(), "rounds have all chunks, one after the other");
-    for (std::size_t i = 0; i < plan.rounds[round].chunks; ++i) {
-      const std::uint32_t* const chunk = &words.at(words[kPlanChunks] + chunks.size() * kChunkWords);
-      chunks.push_back({chunk[kChunkSequence], chunk[kChunkVector], chunk[kChunkVectors], round, {}});
+    require(plan.rounds[round].first_query_tile == query_tiles.size(),
+            "rounds have all query tiles, one after the other");
+    for (std::size_t i = 0; i < plan.rounds[round].query_tiles; ++i) {
+      const std::uint32_t* const query_tile = &words.at(words[kPlanQueryTiles] + query_tiles.size() * kQueryTileWords);
+      query_tiles.push_back(
+          {query_tile[kQueryTileSequence], query_tile[kQueryTileVector], query_tile[kQueryTileVectors], round, {}});
     }
-    for (const AttendPart& part : plan.rounds[round].parts) {
-      for (std::uint32_t i = 0; i < part.entries; ++i) {
-        const bool fresh = launches.insert({words.at(part.order + i), {part.k, part.v, round}}).second;
-        require(fresh, "an entry is launched once");
+    for (const AttendLaunch& launch : plan.rounds[round].launches) {
+      for (std::uint32_t i = 0; i < launch.splits; ++i) {
+        const bool fresh = launches.insert({words.at(launch.first_split + i), {launch.k, launch.v, round}}).second;
+        require(fresh, "a split is launched once");
       }
     }
   }
-  std::uint64_t entries = 0;
-  for (std::size_t index = 0; index < chunks.size(); ++index) {
-    Chunk& chunk = chunks[index];
-    const std::uint32_t* const of_chunk = &words.at(words[kPlanChunks] + index * kChunkWords);
-    require(of_chunk[kChunkEntry] == entries, "chunks have entries one after the other");
-    for (std::uint32_t i = 0; i < of_chunk[kChunkEntries]; ++i, ++entries) {
-      require(launches.contains(entries), "every entry is launched");
-      const Launched& launched = launches.at(entries);
-      const std::uint32_t* const entry = &words.at(words[kPlanEntries] + entries * kEntryWords);
-      require(entry[kEntryChunk] == index, "an entry knows its chunk");
-      require(launched.round == chunk.round, "a chunk's entries are in its round");
-      require((entry[kEntryRotated] != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
-      chunk.entries.push_back({entry[kEntryKey], entry[kEntryKeys], entry[kEntryPartial], launched.k, launched.v});
+  std::uint64_t splits = 0;
+  for (std::size_t index = 0; index < query_tiles.size(); ++index) {
+    QueryTile& query_tile = query_tiles[index];
+    const std::uint32_t* const of_query_tile = &words.at(words[kPlanQueryTiles] + index * kQueryTileWords);
+    require(of_query_tile[kQueryTileSplit] == splits, "query tiles have splits one after the other");
+    for (std::uint32_t i = 0; i < of_query_tile[kQueryTileSplits]; ++i, ++splits) {
+      require(launches.contains(splits), "every split is launched");
+      const Launched& launched = launches.at(splits);
+      const std::uint32_t* const split = &words.at(words[kPlanSplits] + splits * kSplitWords);
+      require(split[kSplitQueryTile] == index, "a split knows its query tile");
+      require(launched.round == query_tile.round, "a query tile's splits are in its round");
+      require((split[kSplitRotated] != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
+      query_tile.splits.push_back({split[kSplitKey], split[kSplitKeys], split[kSplitPartial], launched.k, launched.v});
     }
   }
-  require(launches.size() == entries, "every launched entry is a chunk's");
-  return chunks;
+  require(launches.size() == splits, "every launched split is a query tile's");
+  return query_tiles;
 }
 
 // A call's sequence, from the definitions in kv_view.h and ops.h, one key at a time.
@@ -578,7 +585,7 @@ struct ModelSequence {
 
   const KvPages& pages(const KvSideView& side) const { return *side.sequences[index]; }
   std::uint64_t length() const { return call.kv.lengths[index]; }
-  std::uint64_t rows() const { return call.query_tokens.empty() ? 1 : call.query_tokens[index]; }
+  std::uint64_t query_tokens() const { return call.query_tokens.empty() ? 1 : call.query_tokens[index]; }
   std::uint64_t group() const { return call.q.shape.heads / call.kv.k.dense.shape.heads; }
 
   bool is_there(const KvSideView& side, std::uint64_t key) const {
@@ -587,16 +594,16 @@ struct ModelSequence {
     return key / side.dense.shape.page_slots >= list.first_page;
   }
 
-  bool sees(std::uint64_t row, std::uint64_t key) const {
+  bool sees(std::uint64_t query_token, std::uint64_t key) const {
     if (!is_there(call.kv.k, key) || !is_there(call.kv.v, key)) return false;
     if (call.mask == Mask::none) return true;
-    const std::uint64_t position = length() - rows() + row;
+    const std::uint64_t position = length() - query_tokens() + query_token;
     return key <= position && (!call.kv.window || position - key < *call.kv.window);
   }
 
-  // Of a row's window, which is all that it may see unless a ring is the window.
-  bool has_all_of_its_window(std::uint64_t row) const {
-    const std::uint64_t position = call.mask == Mask::none ? length() - 1 : length() - rows() + row;
+  // Of a query token's window, which is all that it may see unless a ring is the window.
+  bool has_all_of_its_window(std::uint64_t query_token) const {
+    const std::uint64_t position = call.mask == Mask::none ? length() - 1 : length() - query_tokens() + query_token;
     for (const KvSideView* const side : {&call.kv.k, &call.kv.v}) {
       if (pages(*side).ring && !call.kv.window) continue;
       for (std::uint64_t key = 0; length() > 0 && key <= position; ++key) {
@@ -613,7 +620,7 @@ struct ModelSequence {
   }
 
   // Whether a kernel finds a key in memory that is there, and where it should.
-  void check_place(const AttendPlan& plan, const KvSideView& side, std::uint32_t nth, std::uint64_t key) const {
+  void check_page(const AttendPlan& plan, const KvSideView& side, std::uint32_t nth, std::uint64_t key) const {
     const std::uint32_t* const sequence = &plan.words.at(kPlanSequences + index * kSequenceWords);
     const KvPages& list = pages(side);
     if (source(side, key) == KeySource::sinks) {
@@ -624,9 +631,9 @@ struct ModelSequence {
     const std::uint32_t ring = sequence[kSequenceRing + nth];
     require(ring == list.ring.value_or(0), "the ring");
     const std::uint64_t page = (ring == 0 ? key : key % ring) / side.dense.shape.page_slots;
-    const std::uint32_t at = sequence[kSequenceTable + nth] + static_cast<std::uint32_t>(page);  // may wrap
-    require(at < plan.words[kPlanChunks], "inside the tables");
-    require(plan.words[at] == list.page_table.at(page - list.first_page), "the place of a page");
+    const std::uint32_t at = sequence[kSequencePageTable + nth] + static_cast<std::uint32_t>(page);  // may wrap
+    require(at < plan.words[kPlanQueryTiles], "inside the tables");
+    require(plan.words[at] == list.page_table.at(page - list.first_page), "the physical page");
     const bool sealed = source(side, key) == KeySource::sealed;
     require(plan.words[at] < (sealed ? side.sealed->shape.pages : side.dense.shape.pages), "a page of the pool");
   }
@@ -634,57 +641,58 @@ struct ModelSequence {
 
 bool is_cpu(const runtime::Target& target) { return target.limits.shared_memory_bytes == 0; }
 
-// 16 entries for each octave: 512 keys at first (on a CPU 2048), 4096 at last.
+// 16 splits for each octave: 512 keys at first (on a CPU 2048), 4096 at last.
 bool on_grid(const runtime::Target& target, std::uint64_t position) {
   if (is_cpu(target)) return position % (position < 65536 ? 2048 : 4096) == 0;
   return position % (position < 16384 ? 512 : position < 32768 ? 1024 : position < 65536 ? 2048 : 4096) == 0;
 }
 
-void check_chunk(const ModelSequence& sequence, const runtime::Target& target, const AttendPlan& plan,
-                 const Chunk& chunk) {
-  const std::uint64_t first_row = chunk.first / sequence.group();
-  const std::uint64_t last_row = (chunk.first + chunk.vectors - 1) / sequence.group();
-  std::uint64_t next = 0;  // entry
+void check_query_tile(const ModelSequence& sequence, const runtime::Target& target, const AttendPlan& plan,
+                      const QueryTile& query_tile) {
+  const std::uint64_t first_token = query_tile.first / sequence.group();
+  const std::uint64_t last_token = (query_tile.first + query_tile.vectors - 1) / sequence.group();
+  std::uint64_t next = 0;  // split
   std::uint64_t covered = 0;
   for (std::uint64_t key = 0; key < sequence.length(); ++key) {
     bool seen = false;
-    for (std::uint64_t row = first_row; row <= last_row; ++row) seen = seen || sequence.sees(row, key);
-    while (next < chunk.entries.size() && chunk.entries[next].end() <= key) ++next;
-    const bool held = next < chunk.entries.size() && chunk.entries[next].key <= key;
-    require(held == seen, "entries have the keys that rows see, and no others");
+    for (std::uint64_t query_token = first_token; query_token <= last_token; ++query_token)
+      seen = seen || sequence.sees(query_token, key);
+    while (next < query_tile.splits.size() && query_tile.splits[next].end() <= key) ++next;
+    const bool held = next < query_tile.splits.size() && query_tile.splits[next].key <= key;
+    require(held == seen, "splits have the keys that query tokens see, and no others");
     if (!held) continue;
     ++covered;
-    const Entry& entry = chunk.entries[next];
-    require(entry.k == sequence.source(sequence.call.kv.k, key), "an entry's keys have one source");
-    require(entry.v == sequence.source(sequence.call.kv.v, key), "an entry's values have one source");
-    require(key == entry.key || !on_grid(target, key), "entries end on the grid");
-    sequence.check_place(plan, sequence.call.kv.k, 0, key);
-    sequence.check_place(plan, sequence.call.kv.v, 1, key);
-    const bool cut = key == entry.key && next > 0;
-    require(
-        !cut || on_grid(target, key) || entry.k != chunk.entries[next - 1].k || entry.v != chunk.entries[next - 1].v,
-        "entries end where they must only");
+    const KvSplit& split = query_tile.splits[next];
+    require(split.k == sequence.source(sequence.call.kv.k, key), "a split's keys have one source");
+    require(split.v == sequence.source(sequence.call.kv.v, key), "a split's values have one source");
+    require(key == split.key || !on_grid(target, key), "splits end on the grid");
+    sequence.check_page(plan, sequence.call.kv.k, 0, key);
+    sequence.check_page(plan, sequence.call.kv.v, 1, key);
+    const bool cut = key == split.key && next > 0;
+    require(!cut || on_grid(target, key) || split.k != query_tile.splits[next - 1].k ||
+                split.v != query_tile.splits[next - 1].v,
+            "splits end where they must only");
   }
   std::uint64_t keys = 0;
-  for (const Entry& entry : chunk.entries) keys += entry.keys;
-  require(keys == covered, "entries do not overlap");
+  for (const KvSplit& split : query_tile.splits) keys += split.keys;
+  require(keys == covered, "splits do not overlap");
 }
 
 void check_scratch(const Attend& call, const runtime::Target& target, const AttendPlan& plan,
-                   std::span<const Chunk> chunks) {
+                   std::span<const QueryTile> query_tiles) {
   const std::uint64_t bytes = 4 * (16 + core::round_up(call.out.shape.dim, 16));
   const std::uint64_t most = std::min<std::uint64_t>(std::uint64_t{128} << 20, target.limits.max_binding_bytes);
   std::uint64_t largest = 0;
   for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
     std::uint64_t used = 0;
-    for (const Chunk& chunk : chunks) {
-      if (chunk.round != round) continue;
-      for (const Entry& entry : chunk.entries) {
-        require(entry.partial == used, "partial results lie one after the other");
-        used += call.kv.k.dense.shape.heads * chunk.vectors;
+    for (const QueryTile& query_tile : query_tiles) {
+      if (query_tile.round != round) continue;
+      for (const KvSplit& split : query_tile.splits) {
+        require(split.partial == used, "partial results lie one after the other");
+        used += call.kv.k.dense.shape.heads * query_tile.vectors;
       }
     }
-    require(used * bytes <= most || plan.rounds[round].chunks == 1, "rounds bound the scratch");
+    require(used * bytes <= most || plan.rounds[round].query_tiles == 1, "rounds bound the scratch");
     largest = std::max(largest, used * bytes);
   }
   require(plan.partial_bytes == largest, "scratch holds the largest round");
@@ -695,7 +703,7 @@ void check_scratch(const Attend& call, const runtime::Target& target, const Atte
 }
 
 void check_plan(const Attend& call, const runtime::Target& target, const AttendPlan& plan) {
-  const std::vector<Chunk> chunks = chunks_of(plan);
+  const std::vector<QueryTile> query_tiles = query_tiles_of(plan);
   const std::uint32_t most = is_cpu(target) ? kCpuVectors : kGpuVectors;
   require(plan.vectors <= most, "as many vectors as kernels hold");
   std::uint64_t token = 0;
@@ -703,7 +711,7 @@ void check_plan(const Attend& call, const runtime::Target& target, const AttendP
   for (std::size_t index = 0; index < call.kv.lengths.size(); ++index) {
     const ModelSequence sequence{call, index};
     const std::uint32_t* const words = &plan.words.at(kPlanSequences + index * kSequenceWords);
-    require(words[kSequenceLength] == sequence.length() && words[kSequenceQueryTokens] == sequence.rows() &&
+    require(words[kSequenceLength] == sequence.length() && words[kSequenceQueryTokens] == sequence.query_tokens() &&
                 words[kSequenceToken] == token,
             "the sequence's numbers");
     for (std::uint64_t key = 0; key < sequence.length(); ++key) {
@@ -712,24 +720,25 @@ void check_plan(const Attend& call, const runtime::Target& target, const AttendP
           "the first key that is there");
     }
     std::uint64_t vectors = 0;
-    for (; next < chunks.size() && chunks[next].sequence == index; ++next) {
-      require(chunks[next].first == vectors && chunks[next].vectors > 0, "chunks have all vectors, once");
-      require(chunks[next].vectors <= plan.vectors, "no chunk is larger than the largest");
-      vectors += chunks[next].vectors;
-      check_chunk(sequence, target, plan, chunks[next]);
+    for (; next < query_tiles.size() && query_tiles[next].sequence == index; ++next) {
+      require(query_tiles[next].first == vectors && query_tiles[next].vectors > 0,
+              "query tiles have all vectors, once");
+      require(query_tiles[next].vectors <= plan.vectors, "no query tile is larger than the largest");
+      vectors += query_tiles[next].vectors;
+      check_query_tile(sequence, target, plan, query_tiles[next]);
     }
-    require(vectors == sequence.rows() * sequence.group(), "all vectors have chunks");
-    token += sequence.rows();
+    require(vectors == sequence.query_tokens() * sequence.group(), "all vectors have query tiles");
+    token += sequence.query_tokens();
   }
-  require(next == chunks.size(), "chunks are in the order of their sequences");
-  check_scratch(call, target, plan, chunks);
+  require(next == query_tiles.size(), "query tiles are in the order of their sequences");
+  check_scratch(call, target, plan, query_tiles);
 }
 
-bool has_all_that_rows_see(const Attend& call) {
+bool has_all_that_queries_see(const Attend& call) {
   for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
     const ModelSequence sequence{call, i};
-    for (std::uint64_t row = 0; row < sequence.rows(); ++row) {
-      if (!sequence.has_all_of_its_window(row)) return false;
+    for (std::uint64_t query_token = 0; query_token < sequence.query_tokens(); ++query_token) {
+      if (!sequence.has_all_of_its_window(query_token)) return false;
     }
   }
   return true;
@@ -744,9 +753,9 @@ bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length
   if (pages.first_page > count || pages.sealed_pages > count) return false;
   for (std::uint64_t page = pages.first_page; page < count; ++page) {
     if (page - pages.first_page >= pages.page_table.size()) return false;
-    const std::uint32_t place = pages.page_table[page - pages.first_page];
-    if (page < pages.sealed_pages ? !side.sealed || place >= side.sealed->shape.pages
-                                  : place >= side.dense.shape.pages) {
+    const std::uint32_t physical_page = pages.page_table[page - pages.first_page];
+    if (page < pages.sealed_pages ? !side.sealed || physical_page >= side.sealed->shape.pages
+                                  : physical_page >= side.dense.shape.pages) {
       return false;
     }
   }
@@ -858,13 +867,13 @@ class AttendPlans : public AttendCheck {
   Buffer results = device.allocate(1 << 20).value();
 };
 
-TEST_F(AttendPlans, HaveEveryKeyThatARowSeesOnce) {
+TEST_F(AttendPlans, HaveEveryKeyThatAQuerySeesOnce) {
   EXPECT_TRUE(rc::check("plans", [this] {
     const Call call = draw();
     const Attend attend = attend_of(call);
     const auto plan = check_attend(attend, target);
     RC_CLASSIFY(plan.ok());
-    RC_ASSERT(plan.ok() == has_all_that_rows_see(attend));
+    RC_ASSERT(plan.ok() == has_all_that_queries_see(attend));
     if (plan) check_plan(attend, target, *plan);
   }));
 }
@@ -883,7 +892,7 @@ TEST_F(AttendPlans, OfListsThatMayBeSpoiledAreRefusedOrStayInside) {
     }
     const Attend attend = attend_of(call);
     const auto plan = check_attend(attend, target);
-    sound = sound && has_all_that_rows_see(attend);
+    sound = sound && has_all_that_queries_see(attend);
     RC_ASSERT(plan.ok() == sound);
     RC_CLASSIFY(sound);
     if (plan) check_plan(attend, target, *plan);
@@ -895,7 +904,7 @@ TEST_F(AttendPlans, OfASequenceDoNotDependOnOtherSequences) {
     const Call call = draw();
     const auto plan = check_attend(attend_of(call), target);
     RC_PRE(plan.ok());
-    const std::vector<Chunk> together = chunks_of(*plan);
+    const std::vector<QueryTile> together = query_tiles_of(*plan);
     std::uint64_t token = 0;
     std::size_t next = 0;
     for (std::size_t i = 0; i < call.query_tokens.size(); ++i) {
@@ -907,20 +916,20 @@ TEST_F(AttendPlans, OfASequenceDoNotDependOnOtherSequences) {
       alone.q = call.q.slice(token, call.query_tokens[i]);
       alone.out = call.out.slice(token, call.query_tokens[i]);
       token += call.query_tokens[i];
-      for (const Chunk& chunk : chunks_of(check_attend(attend_of(alone), target).value())) {
-        const Chunk& same = together.at(next++);
+      for (const QueryTile& query_tile : query_tiles_of(check_attend(attend_of(alone), target).value())) {
+        const QueryTile& same = together.at(next++);
         RC_ASSERT(same.sequence == i);
-        RC_ASSERT(same.first == chunk.first);
-        RC_ASSERT(same.vectors == chunk.vectors);
-        const auto told = [](const Entry& entry) { return std::tuple(entry.key, entry.keys, entry.k, entry.v); };
-        RC_ASSERT(std::ranges::equal(same.entries, chunk.entries, {}, told, told));
+        RC_ASSERT(same.first == query_tile.first);
+        RC_ASSERT(same.vectors == query_tile.vectors);
+        const auto told = [](const KvSplit& split) { return std::tuple(split.key, split.keys, split.k, split.v); };
+        RC_ASSERT(std::ranges::equal(same.splits, query_tile.splits, {}, told, told));
       }
     }
     RC_ASSERT(next == together.size());
   }));
 }
 
-TEST_F(AttendPlans, OfALongSequenceHaveLongerEntries) {
+TEST_F(AttendPlans, OfALongSequenceHaveLongerSplits) {
   Call call(device);
   call.kv.lengths = {140000, 70000};
   call.k[0]->sealed_pages = 2100;
@@ -937,8 +946,8 @@ TEST_F(AttendPlans, OfALongSequenceHaveLongerEntries) {
   check_plan(attend, target, *plan);
 }
 
-// 16 entries up to 8192 keys, 16 for each octave up to 131072, then one for 4096 keys.
-constexpr std::uint64_t kEntriesOfAMillion = 16 + 4 * 16 + (1048576 - 131072) / 4096;
+// 16 splits up to 8192 keys, 16 for each octave up to 131072, then one for 4096 keys.
+constexpr std::uint64_t kSplitsOfAMillion = 16 + 4 * 16 + (1048576 - 131072) / 4096;
 
 TEST_F(AttendPlans, OfAMillionKeysInManySequencesAreSmall) {
   constexpr std::uint64_t kSequences = 256;
@@ -947,15 +956,15 @@ TEST_F(AttendPlans, OfAMillionKeysInManySequencesAreSmall) {
   target.limits = {.max_binding_bytes = 20 << 20, .shared_memory_bytes = 32768};
   const auto plan = check(call);
   ASSERT_OK(plan);
-  const std::vector<Chunk> chunks = chunks_of(*plan);
-  ASSERT_EQ(chunks.size(), kSequences);
-  for (const Chunk& chunk : chunks) ASSERT_EQ(chunk.entries.size(), kEntriesOfAMillion);
-  check_scratch(attend_of(call), target, *plan, chunks);
-  // A chunk's partial results: 2 heads, 4 vectors, 32 floats each.
-  constexpr std::uint64_t kChunkBytes = kEntriesOfAMillion * 2 * 4 * 32 * 4;
-  EXPECT_EQ(plan->rounds.size(), (kSequences - 1) / ((20 << 20) / kChunkBytes) + 1);
-  EXPECT_EQ(plan->words.size(), kPlanSequences + kSequences * (kSequenceWords + 2 * 8192 + kChunkWords) +
-                                    kSequences * kEntriesOfAMillion * (kEntryWords + 1));
+  const std::vector<QueryTile> query_tiles = query_tiles_of(*plan);
+  ASSERT_EQ(query_tiles.size(), kSequences);
+  for (const QueryTile& query_tile : query_tiles) ASSERT_EQ(query_tile.splits.size(), kSplitsOfAMillion);
+  check_scratch(attend_of(call), target, *plan, query_tiles);
+  // A query_tile's partial results: 2 heads, 4 vectors, 32 floats each.
+  constexpr std::uint64_t kQueryTileBytes = kSplitsOfAMillion * 2 * 4 * 32 * 4;
+  EXPECT_EQ(plan->rounds.size(), (kSequences - 1) / ((20 << 20) / kQueryTileBytes) + 1);
+  EXPECT_EQ(plan->words.size(), kPlanSequences + kSequences * (kSequenceWords + 2 * 8192 + kQueryTileWords) +
+                                    kSequences * kSplitsOfAMillion * (kSplitWords + 1));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 constexpr std::array<std::uint32_t, 10> kDims{32, 48, 64, 80, 96, 128, 192, 256, 512, 576};
 constexpr std::array<std::uint32_t, 6> kGroupSizes{1, 2, 3, 4, 8, 16};
 constexpr std::array<std::uint64_t, 7> kKeyCounts{1, 31, 32, 33, 1023, 1025, 8191};
-constexpr std::array<std::uint64_t, 5> kRowCounts{1, 2, 5, 17, 64};
+constexpr std::array<std::uint64_t, 5> kQueryTokenCounts{1, 2, 5, 17, 64};
 
 const std::array<KvCodec, 9> kCodecs{DType::f32, turbo(2), DType::f16, turbo(3),   turbo(4),
                                      turbo(5),   turbo(6), turbo(8),   DType::bf16};
@@ -29,7 +29,8 @@ std::vector<Point> all_points() {
   for (std::size_t dim = 0; dim < kDims.size(); ++dim) {
     for (std::size_t keys = 0; keys < kKeyCounts.size(); ++keys) {
       for (std::size_t group = 0; group < kGroupSizes.size(); ++group) {
-        for (std::size_t rows = 0; rows < kRowCounts.size(); ++rows) points.push_back({dim, keys, group, rows});
+        for (std::size_t tokens = 0; tokens < kQueryTokenCounts.size(); ++tokens)
+          points.push_back({dim, keys, group, tokens});
       }
     }
   }
@@ -38,7 +39,7 @@ std::vector<Point> all_points() {
 
 // In milliseconds of a software driver: a pipeline is built for each head size and number of vectors.
 double cost_of(const Point& point, const std::set<std::pair<std::size_t, std::uint64_t>>& built) {
-  const std::uint64_t vectors = kGroupSizes[point[2]] * kRowCounts[point[3]];
+  const std::uint64_t vectors = kGroupSizes[point[2]] * kQueryTokenCounts[point[3]];
   const double work = static_cast<double>(vectors * kKeyCounts[point[1]] * kDims[point[0]]);
   return 50 + (built.contains({point[0], std::bit_ceil(std::min<std::uint64_t>(vectors, 8))}) ? 0 : 2000) + work / 3e5;
 }
@@ -72,7 +73,8 @@ std::vector<Point> covering_points() {
       best = point;
     }
     for (const Pair& pair : pairs_of(best)) missing.erase(pair);
-    built.insert({best[0], std::bit_ceil(std::min<std::uint64_t>(kGroupSizes[best[2]] * kRowCounts[best[3]], 8))});
+    built.insert(
+        {best[0], std::bit_ceil(std::min<std::uint64_t>(kGroupSizes[best[2]] * kQueryTokenCounts[best[3]], 8))});
     chosen.push_back(best);
   }
   std::ranges::sort(chosen);
@@ -93,25 +95,25 @@ class AttendValues : public AttendOnDevice {
     return fewer;
   }
 
-  // All rows of small calls; of others the first, the last, and some.
-  std::vector<QueryRow> some_rows(const Asked& asked, std::uint64_t row_cost) {
+  // All vectors of small calls; of others the first, the last, and some.
+  std::vector<QueryVector> some_vectors(const Asked& asked, std::uint64_t vector_cost) {
     constexpr std::uint64_t kBudget = 1'000'000;
-    std::vector<QueryRow> rows = all_rows(asked);
-    const std::uint64_t wanted = std::max<std::uint64_t>(kBudget / row_cost, 3);
-    if (rows.size() <= wanted) return rows;
-    std::swap(rows[1], rows.back());
-    std::shuffle(rows.begin() + 2, rows.end(), random);
-    rows.resize(wanted);
-    return rows;
+    std::vector<QueryVector> vectors = all_vectors(asked);
+    const std::uint64_t wanted = std::max<std::uint64_t>(kBudget / vector_cost, 3);
+    if (vectors.size() <= wanted) return vectors;
+    std::swap(vectors[1], vectors.back());
+    std::shuffle(vectors.begin() + 2, vectors.end(), random);
+    vectors.resize(wanted);
+    return vectors;
   }
 };
 
-TEST_F(AttendValues, EveryHeadSizeGroupKeyAndRowCount) {
+TEST_F(AttendValues, EveryHeadSizeGroupKeyAndQueryTokenCount) {
   std::optional<std::size_t> dim_laid;
   std::optional<Stored> stored;
   std::optional<Definition> definition;
   const std::vector<Point> points = points_under_test();
-  for (const auto& [dim, keys, group, rows] : points) {
+  for (const auto& [dim, keys, group, tokens] : points) {
     if (!dim_laid || *dim_laid != dim) {
       Case what{.k = key_codec(dim), .v = value_codec(dim), .head_dim = kDims[dim], .value_dim = kDims[dim]};
       what.lengths.assign(kKeyCounts.begin(), kKeyCounts.end());
@@ -123,15 +125,15 @@ TEST_F(AttendValues, EveryHeadSizeGroupKeyAndRowCount) {
       dim_laid = dim;
     }
     const KvView kv = one_of(stored->kv, keys);
-    // More rows than keys cannot be causal.
-    const Asked asked{.q = queries(kRowCounts[rows], kGroupSizes[group], kDims[dim]),
-                      .query_tokens = {kRowCounts[rows]},
-                      .mask = kRowCounts[rows] > kKeyCounts[keys] ? Mask::none : Mask::causal};
-    SCOPED_TRACE(fmt::format("{} and {} of {}, group {}, {} keys, {} rows", describe(key_codec(dim)),
+    // More query tokens than keys cannot be causal.
+    const Asked asked{.q = queries(kQueryTokenCounts[tokens], kGroupSizes[group], kDims[dim]),
+                      .query_tokens = {kQueryTokenCounts[tokens]},
+                      .mask = kQueryTokenCounts[tokens] > kKeyCounts[keys] ? Mask::none : Mask::causal};
+    SCOPED_TRACE(fmt::format("{} and {} of {}, group {}, {} keys, {} query tokens", describe(key_codec(dim)),
                              describe(value_codec(dim)), kDims[dim], kGroupSizes[group], kKeyCounts[keys],
-                             kRowCounts[rows]));
+                             kQueryTokenCounts[tokens]));
     const Answer found = run(kv, asked);
-    expect_defined(kv, asked, found, *definition, some_rows(asked, kKeyCounts[keys] * kDims[dim]));
+    expect_defined(kv, asked, found, *definition, some_vectors(asked, kKeyCounts[keys] * kDims[dim]));
     if (HasFailure()) return;
   }
   RecordProperty("points", std::to_string(points.size()));
@@ -226,13 +228,13 @@ TEST_F(AttendValues, QueriesAndResultsAnywhere) {
     const auto found_sums = sums.read();
     std::vector<std::byte> expected(found.size(), Guarded::kPoison);
     std::vector<std::byte> expected_sums(found_sums.size(), Guarded::kPoison);
-    for (std::uint64_t row = 0; row < shape.tokens * shape.heads; ++row) {
-      const std::uint64_t at = row / shape.heads * call.out.token_stride + row % shape.heads * head_stride;
+    for (std::uint64_t vector = 0; vector < shape.tokens * shape.heads; ++vector) {
+      const std::uint64_t at = vector / shape.heads * call.out.token_stride + vector % shape.heads * head_stride;
       for (std::uint64_t d = 0; d < 64; ++d) {
-        save_bits(expected, DType::f16, at + d * dim_stride, load_bits(wanted.out, DType::f16, row * 64 + d));
+        save_bits(expected, DType::f16, at + d * dim_stride, load_bits(wanted.out, DType::f16, vector * 64 + d));
       }
-      save_bits(expected_sums, DType::f32, 2 * (row / shape.heads + row % shape.heads * shape.tokens),
-                load_bits(wanted.log_sum_exp, DType::f32, row));
+      save_bits(expected_sums, DType::f32, 2 * (vector / shape.heads + vector % shape.heads * shape.tokens),
+                load_bits(wanted.log_sum_exp, DType::f32, vector));
     }
     EXPECT_TRUE(found == expected) << dim_stride;
     EXPECT_TRUE(found_sums == expected_sums) << dim_stride;
@@ -284,8 +286,8 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
     const Answer found = run(stored.kv, asked);
     KvView newest_key = stored.kv;
     newest_key.window = 1;
-    const auto rows = all_rows(asked);
-    const auto wanted = Definition(stored.kv).rows(call_of(stored.kv, asked), rows);
+    const auto vectors = all_vectors(asked);
+    const auto wanted = Definition(stored.kv).results(call_of(stored.kv, asked), vectors);
     ops::reference::StoredSide sealed_keys(stored.kv.k);
     ops::reference::StoredSide sealed_values(stored.kv.v);
     struct Sums {
@@ -294,8 +296,8 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
     Sums keys;
     Sums values;
     std::vector<double> newest_errors;  // of each sequence's last key
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const auto& [sequence, head] = rows[i];
+    for (std::size_t i = 0; i < vectors.size(); ++i) {
+      const auto& [sequence, head] = vectors[i];
       std::vector<double> key_mean(64);
       std::vector<double> output(64);
       for (std::uint64_t p = 0; p < 64; ++p) {
@@ -322,7 +324,7 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
         values.error += value_error;
         values.theory += std::pow(wanted[i].weights[p], 2) * value_error;
       }
-      for (std::uint64_t d = 0; d < 64; ++d) values.measured += std::pow(found.at(rows[i], d) - output[d], 2);
+      for (std::uint64_t d = 0; d < 64; ++d) values.measured += std::pow(found.at(vectors[i], d) - output[d], 2);
       newest_errors.push_back(key_error);
     }
     // Of one key, log_sum_exp is its logit.
@@ -330,8 +332,8 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
       const Asked next{.q = queries(what)};
       const Answer logits = run(newest_key, next);
       const auto q = ops::reference::contents_of(next.q.buffer);
-      for (std::size_t i = 0; i < rows.size(); ++i) {
-        const auto& [sequence, head] = rows[i];
+      for (std::size_t i = 0; i < vectors.size(); ++i) {
+        const auto& [sequence, head] = vectors[i];
         double logit = 0;
         double squares = 0;
         for (std::uint64_t d = 0; d < 64; ++d) {
@@ -339,7 +341,7 @@ TEST_F(AttendValues, SealedValuesAndKeysErrAsTheoryHasIt) {
           logit += number * static_cast<double>(stored.k[sequence].vector(63, head)[d]);
           squares += number * number;
         }
-        keys.measured += std::pow(logits.log_sum_exp_at(rows[i]) - logit, 2);
+        keys.measured += std::pow(logits.log_sum_exp_at(vectors[i]) - logit, 2);
         keys.theory += squares * newest_errors[i] / 64;
       }
     }

@@ -14,7 +14,7 @@ struct RowBlock {
   std::uint64_t first, last;
 };
 
-inline constexpr std::uint64_t kQuarter = kStepKeys / 4;
+inline constexpr std::uint64_t kQuarter = kKeyBlock / 4;
 
 // Rows that the first cache holds while all vectors are computed; a multiple of four.
 inline constexpr std::uint64_t kBlockBytes = 8192;
@@ -51,34 +51,34 @@ ROTA_SIMD_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F3
   }
 }
 
-// Logits of a block of rows, four at a time. The first vectors fetch.
+// Logits of a block of rows, four at a time. The first vectors prefetch.
 template <DType T, std::uint32_t kVectors>
 ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries, std::uint32_t vector,
                         const float* packed) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
-  constexpr std::uint64_t kLineSteps = kLineBytes / (kLanes * kBytes) < 1 ? 1 : kLineBytes / (kLanes * kBytes);
-  constexpr std::uint64_t kLineDims = kLineSteps * kLanes;
+  constexpr std::uint64_t kLineRegisters = kLineBytes / (kLanes * kBytes) < 1 ? 1 : kLineBytes / (kLanes * kBytes);
+  constexpr std::uint64_t kLineDims = kLineRegisters * kLanes;
   const std::uint64_t dim = rows.dim;
-  float* const logits = queries.logits + std::uint64_t{vector} * kStepKeys;
+  float* const logits = queries.logits + std::uint64_t{vector} * kKeyBlock;
   for (std::uint64_t row = block.first; row < block.last; row += 4) {
     const std::byte* const* const at = rows.at + row;
     const std::uint64_t more = block.last - row - 1;  // of the four, the last one again where there are fewer
     const std::byte* const key_at[4] = {at[0], at[least(1, more)], at[least(2, more)], at[least(3, more)]};
-    const std::byte* const* const next = rows.ahead + row / 4;
-    const std::byte* const ahead[4] = {next[0], next[kQuarter], next[2 * kQuarter], next[3 * kQuarter]};
+    const std::byte* const* const next = rows.prefetches + row / 4;
+    const std::byte* const prefetches[4] = {next[0], next[kQuarter], next[2 * kQuarter], next[3 * kQuarter]};
     F32s sum[4][kVectors] = {};
     const float* query = packed;
     std::uint64_t d = 0;
     for (; d + kLineDims <= dim; d += kLineDims) {
       if (vector == 0) {
 #pragma GCC unroll 4
-        for (const std::byte* const row_ahead : ahead) fetch(row_ahead + d * kBytes);
+        for (const std::byte* const prefetched_row : prefetches) prefetch(prefetched_row + d * kBytes);
       }
 #pragma GCC unroll 4
-      for (std::uint64_t step = 0; step < kLineSteps; ++step) {
+      for (std::uint64_t nth = 0; nth < kLineRegisters; ++nth) {
         F32s key[4];
 #pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < 4; ++i) key[i] = simd::load<T>(key_at[i] + (d + step * kLanes) * kBytes);
+        for (std::uint32_t i = 0; i < 4; ++i) key[i] = simd::load<T>(key_at[i] + (d + nth * kLanes) * kBytes);
         multiply_keys(key, query, sum);
         query += kVectors * kLanes;
       }
@@ -92,8 +92,8 @@ ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQuerie
 #pragma GCC unroll 4
     for (std::uint32_t v = 0; v < kVectors; ++v) {
       const simd::F32Quad four =
-          simd::fold_four<simd::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.units[vector + v];
-      float* const to = logits + std::uint64_t{v} * kStepKeys + row;
+          simd::fold_four<simd::Sum>(sum[0][v], sum[1][v], sum[2][v], sum[3][v]) * queries.logit_scales[vector + v];
+      float* const to = logits + std::uint64_t{v} * kKeyBlock + row;
       if (more >= 3) {
         simd::store_bits(four, to);
       } else {
@@ -105,7 +105,7 @@ ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQuerie
 
 template <DType T>
 ROTA_SIMD void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) noexcept {
-  const std::uint64_t padded = (rows.dim + kRowStep - 1) / kRowStep * kRowStep;
+  const std::uint64_t padded = (rows.dim + kPadFloats - 1) / kPadFloats * kPadFloats;
   const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
   for (RowBlock block{rows.first, 0}; block.first < rows.last; block.first = block.last) {
     block.last = least(block.first + together, rows.last);
@@ -123,7 +123,7 @@ ROTA_SIMD void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) 
   }
 }
 
-// outputs[vector] += weight * row, row after row, for some columns. The first vectors fetch.
+// outputs[vector] += weight * row, row after row, for some columns. The first vectors prefetch.
 template <DType T, std::uint32_t kVectors, std::uint32_t kRegisters>
 ROTA_SIMD void add_columns(const DenseRows& rows, RowBlock block, const DenseWeights& weights, std::uint32_t vector,
                            std::uint64_t d) noexcept {
@@ -137,12 +137,12 @@ ROTA_SIMD void add_columns(const DenseRows& rows, RowBlock block, const DenseWei
     }
   }
   const std::uint64_t left = rows.dim - d;
-  const float* const weight_of = weights.weights + std::uint64_t{vector} * kStepKeys;
+  const float* const weight_of = weights.weights + std::uint64_t{vector} * kKeyBlock;
   for (std::uint64_t row = block.first; row < block.last; ++row) {
     if (vector == 0) {
-      const std::byte* const ahead = rows.ahead[row % 4 * kQuarter + row / 4] + d * kBytes;
+      const std::byte* const prefetches = rows.prefetches[row % 4 * kQuarter + row / 4] + d * kBytes;
 #pragma GCC unroll 8
-      for (std::uint64_t line = 0; line < kRegisters * kLanes * kBytes; line += kLineBytes) fetch(ahead + line);
+      for (std::uint64_t line = 0; line < kRegisters * kLanes * kBytes; line += kLineBytes) prefetch(prefetches + line);
     }
     F32s value[kRegisters];
 #pragma GCC unroll 8
@@ -152,7 +152,7 @@ ROTA_SIMD void add_columns(const DenseRows& rows, RowBlock block, const DenseWei
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const F32s weight = simd::all(weight_of[std::uint64_t{v} * kStepKeys + row]);
+      const F32s weight = simd::all(weight_of[std::uint64_t{v} * kKeyBlock + row]);
 #pragma GCC unroll 8
       for (std::uint32_t i = 0; i < kRegisters; ++i) sum[i][v] = multiply_add(value[i], weight, sum[i][v]);
     }

@@ -27,31 +27,30 @@ ROTA_SIMD void dot_mean(const float* const (&rows)[4], const std::byte* mean, st
   simd::store_bits(simd::fold_four<simd::Sum>(sum[0], sum[1], sum[2], sum[3]), products);
 }
 
-// Of a tile's tokens, times `unit`.
-ROTA_SIMD void read_scales(const std::byte* at, float unit, float* factors) noexcept {
+// Of a tile's tokens, times `level_scale`.
+ROTA_SIMD void read_scales(const std::byte* at, float level_scale, float* scales) noexcept {
   for (std::uint64_t i = 0; i < kTileTokens; i += kLanes) {
-    simd::store_bits(finite_halves(simd::load_bits<U16s>(at + 2 * i) & 0x7fff) * unit, factors + i);
+    simd::store_bits(finite_halves(simd::load_bits<U16s>(at + 2 * i) & 0x7fff) * level_scale, scales + i);
   }
 }
 
-// A query times `factor` as bytes, four to a quad, quads `stride` bytes apart; and its low bytes, if there are two of
-// each. Returns the sums of the bytes.
-ROTA_SIMD QuerySums quantize(const float* query, std::uint64_t dim, float factor, std::byte* quads,
-                             std::byte* low_quads, std::uint64_t stride) noexcept {
+// Returns the sums of the bytes.
+ROTA_SIMD QuerySums quantize(const QuantizedQuery& what) noexcept {
+  const QuantizedQuery query = what;  // which no store changes
   I32s sums = {}, low_sums = {};
-  for (std::uint64_t d = 0; d < dim; d += kLanes) {
-    const I32s whole = simd::nearest_product(simd::load_bits<F32s>(query + d), simd::all(factor));
-    const I32s high = low_quads == nullptr ? whole : (whole + 128) >> 8;
+  for (std::uint64_t d = 0; d < query.dim; d += kLanes) {
+    const I32s whole = simd::nearest_product(simd::load_bits<F32s>(query.numbers + d), simd::all(query.byte_scale));
+    const I32s high = query.low_quads == nullptr ? whole : (whole + 128) >> 8;
     const I32s rest = whole - (high << 8);
     const Bytes bytes = simd::low_bytes(simd::same_bits<U32s>(high));
     const Bytes rest_bytes = simd::low_bytes(simd::same_bits<U32s>(rest));
     sums += high;
     low_sums += rest;
     for (std::uint64_t quad = 0; quad < kLanes / 4; ++quad) {
-      const std::uint64_t to = (d / 4 + quad) * stride;
-      std::memcpy(quads + to, reinterpret_cast<const std::byte*>(&bytes) + 4 * quad, 4);
-      if (low_quads == nullptr) continue;
-      std::memcpy(low_quads + to, reinterpret_cast<const std::byte*>(&rest_bytes) + 4 * quad, 4);
+      const std::uint64_t to = (d / 4 + quad) * query.stride;
+      std::memcpy(query.quads + to, reinterpret_cast<const std::byte*>(&bytes) + 4 * quad, 4);
+      if (query.low_quads == nullptr) continue;
+      std::memcpy(query.low_quads + to, reinterpret_cast<const std::byte*>(&rest_bytes) + 4 * quad, 4);
     }
   }
   QuerySums total{};
@@ -113,9 +112,9 @@ struct Decoder {
 };
 
 template <std::uint32_t kLines>
-ROTA_SIMD_INLINE void fetch_lines(std::uintptr_t at) noexcept {
+ROTA_SIMD_INLINE void prefetch_lines(std::uintptr_t at) noexcept {
 #pragma GCC unroll 8
-  for (std::uint64_t i = 0; i < kLines; ++i) fetch(at + i * kLineBytes);
+  for (std::uint64_t i = 0; i < kLines; ++i) prefetch(at + i * kLineBytes);
 }
 
 // A register of a group's lines.
@@ -147,7 +146,7 @@ ROTA_SIMD void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) n
     for (std::uint64_t nth = 0; nth < inner; ++nth) {
       const std::uint64_t low_line = kKeySide ? nth * D::kLowLines : row * D::kLowLines * columns + nth;
       const std::uint64_t cell_line = kKeySide ? nth * D::kCells : row * D::kCells * columns + nth;
-      fetch_lines<D::kLines>(tile.ahead[nth % 4] + (nth / 4 * outer + row) * D::kLines * kLineBytes);
+      prefetch_lines<D::kLines>(tile.prefetches[nth % 4] + (nth / 4 * outer + row) * D::kLines * kLineBytes);
       for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
         Group<kBits> group;
         group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
@@ -172,20 +171,20 @@ ROTA_SIMD_INLINE F32s total_of(const I32s* terms) noexcept {
   return multiply_add(first, simd::all(256.0F), __builtin_convertvector(terms[1], F32s));
 }
 
-// Sums of some of a tile's tokens become logits: times the tokens' and the queries' factors, and what the page's mean
+// Sums of some of a tile's tokens become logits: times the tokens' and the queries' scales, and what the page's mean
 // gives where a token was sealed without it.
 template <std::uint32_t kTerms, std::uint32_t kVectors>
-ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, const float* query_factors,
+ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, const float* query_scales,
                                    const float* means, float* logits) noexcept {
   const F32s with_sign = finite_halves(scales);
   const U32s bits = simd::same_bits<U32s>(with_sign);
-  const F32s factors = simd::same_bits<F32s>(bits & 0x7fffffffU);
+  const F32s token_scales = simd::same_bits<F32s>(bits & 0x7fffffffU);
   const I32s without_mean = simd::same_bits<I32s>(with_sign) >> 31;
   const F32s with_mean = simd::same_bits<F32s>(~without_mean & simd::same_bits<I32s>(simd::all(1)));
 #pragma GCC unroll 8
   for (std::uint64_t q = 0; q < kVectors / kTerms; ++q) {
-    const F32s product = total_of<kTerms>(&sum[q * kTerms]) * query_factors[q] * factors;
-    simd::store_bits(multiply_add(with_mean, simd::all(means[q]), product), logits + q * kStepKeys);
+    const F32s product = total_of<kTerms>(&sum[q * kTerms]) * query_scales[q] * token_scales;
+    simd::store_bits(multiply_add(with_mean, simd::all(means[q]), product), logits + q * kKeyBlock);
   }
 }
 
@@ -199,11 +198,11 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
   const D decoder(tiles.table);
   const std::uint64_t groups = tiles.dim / 4 / D::kCells;  // of 16 tokens
   const std::byte* const all_quads = queries.bytes + vector * tiles.dim;
-  const float* const factors = queries.factors + vector / kTerms;
+  const float* const query_scales = queries.query_scales + vector / kTerms;
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     const Tile tile = tiles.at[nth];
     const float* const means = queries.means + nth * queries.queries + vector / kTerms;
-    float* const logits = queries.logits + std::uint64_t{vector / kTerms} * kStepKeys + nth * kTileTokens;
+    float* const logits = queries.logits + std::uint64_t{vector / kTerms} * kKeyBlock + nth * kTileTokens;
     for (std::uint64_t first = 0; first < kTileTokens / 16 * kParts; first += kRegisters) {
       I32s sum[kChains][kRegisters][kVectors] = {};
 #pragma GCC unroll 8
@@ -213,10 +212,10 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
       }
       const std::byte* low[kRegisters];
       const std::byte* high[kRegisters];
-      std::uintptr_t ahead[kRegisters];
+      std::uintptr_t prefetches[kRegisters];
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        ahead[i] = tile.ahead[(first + i) % 4];
+        prefetches[i] = tile.prefetches[(first + i) % 4];
         const std::uint64_t before = (first + i) / kParts * groups, within = (first + i) % kParts * kRegisterBytes;
         low[i] = tile.low + before * D::kLowLines * kLineBytes + within;
         high[i] = tile.high + before * kLineBytes + within;
@@ -227,7 +226,7 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
 #pragma GCC unroll 4
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
           group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
-          if constexpr (kBits > kDecodedTwice) fetch_lines<D::kLines>(ahead[i] + at * D::kLines);
+          if constexpr (kBits > kDecodedTwice) prefetch_lines<D::kLines>(prefetches[i] + at * D::kLines);
         }
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
@@ -252,13 +251,14 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
           for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
         }
         const std::uint64_t token = (first + i) * kLanes;
-        write_logits<kTerms>(sum[0][i], simd::load_bits<U16s>(tile.scales + 2 * token), factors, means, logits + token);
+        write_logits<kTerms>(sum[0][i], simd::load_bits<U16s>(tile.scales + 2 * token), query_scales, means,
+                             logits + token);
       }
     }
   }
 }
 
-// outputs[vector][dim] += worth * sums over a tile's 64 tokens.
+// outputs[vector][dim] += weight_scale * sums over a tile's 64 tokens.
 template <std::uint32_t kBits, std::uint32_t kVectors, std::uint32_t kRegisters>
 ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const Decoder<kBits>& decoder,
                                   const ValueWeights& weights, std::uint32_t vector, std::uint64_t first) noexcept {
@@ -270,12 +270,12 @@ ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const D
   const std::byte* high = tile.high + first * kRegisterBytes;
   constexpr std::uint64_t kRows = kTileTokens / 4 / D::kCells;
   constexpr std::uint64_t kGroupBytes = std::uint64_t{D::kLines} * kLineBytes;
-  constexpr std::uint64_t kInOnePlace = (kRegisters + 3) / 4;
-  constexpr bool kTurns = kRegisters == 3 || kRegisters == 5;  // which place's turn it is changes from row to row
-  std::uintptr_t ahead[kRegisters];
+  constexpr std::uint64_t kPerAddress = (kRegisters + 3) / 4;
+  constexpr bool kTurns = kRegisters == 3 || kRegisters == 5;  // which address is prefetched changes from row to row
+  std::uintptr_t prefetches[kRegisters];
 #pragma GCC unroll 8
   for (std::uint32_t i = 0; i < kRegisters; ++i) {
-    ahead[i] = tile.ahead[(first + i) % 4] + (first / 4 * kRows + i / 4) * kGroupBytes;
+    prefetches[i] = tile.prefetches[(first + i) % 4] + (first / 4 * kRows + i / 4) * kGroupBytes;
   }
   const std::byte* bytes = weights.bytes + (nth * weights.vectors + vector) * kTileTokens;
   for (std::uint64_t row = 0; row < kRows; ++row) {
@@ -285,9 +285,9 @@ ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const D
       group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
       if constexpr (kBits > kDecodedTwice && kTurns) {
         const std::uint64_t turn = first * kRows + row * kRegisters + i;
-        fetch_lines<D::kLines>(tile.ahead[turn % 4] + turn / 4 * kGroupBytes);
+        prefetch_lines<D::kLines>(tile.prefetches[turn % 4] + turn / 4 * kGroupBytes);
       } else if constexpr (kBits > kDecodedTwice) {
-        fetch_lines<D::kLines>(ahead[i] + row * kInOnePlace * kGroupBytes);
+        prefetch_lines<D::kLines>(prefetches[i] + row * kPerAddress * kGroupBytes);
       }
     }
 #pragma GCC unroll 8
@@ -310,17 +310,17 @@ ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const D
     high += row_bytes;
   }
   constexpr std::uint32_t kTerms = terms_of(kBits);
-  const float* const worth = weights.worth + (nth * weights.vectors + vector) / kTerms;
+  const float* const weight_scales = weights.weight_scales + (nth * weights.vectors + vector) / kTerms;
   float* const outputs = weights.outputs + vector / kTerms * weights.stride + first * kLanes;
   const std::uint64_t stride = weights.stride;
 #pragma GCC unroll 8
   for (std::uint32_t q = 0; q < kVectors / kTerms; ++q) {
-    const F32s factor = simd::all(worth[q]);
+    const F32s scale_of_bytes = simd::all(weight_scales[q]);
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       float* const output = outputs + q * stride + i * kLanes;
       const F32s total = total_of<kTerms>(&sum[i][q * kTerms]);
-      simd::store_bits(multiply_add(total, factor, simd::load_bits<F32s>(output)), output);
+      simd::store_bits(multiply_add(total, scale_of_bytes, simd::load_bits<F32s>(output)), output);
     }
   }
 }
@@ -366,45 +366,45 @@ ROTA_SIMD void add_values(const Tiles& tiles, const ValueWeights& weights, std::
 }
 
 template <std::uint32_t kTerms>
-ROTA_SIMD void weigh(const StepWeights& step, float* worth) noexcept {
+ROTA_SIMD void weigh(const BlockWeights& block, float* weight_scales) noexcept {
   constexpr float kMost = kTerms == 2 ? 65535.0F : 255.0F;
   constexpr std::uint64_t kRegisters = kTileTokens / kLanes;  // of a tile
-  F32s products[kStepTiles][kRegisters];
-  F32s largest[kStepTiles] = {};
-  F32s sums[4] = {simd::load_bits<F32s>(step.sums)};  // so that none waits for another
-  const F32s top = simd::all(step.top);
+  F32s products[kBlockTiles][kRegisters];
+  F32s largest[kBlockTiles] = {};
+  F32s exp_sums[4] = {simd::load_bits<F32s>(block.exp_sum)};  // so that none waits for another
+  const F32s max_logit = simd::all(block.max_logit);
 #pragma GCC unroll 4
-  for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
-    fetch_lines<kWeighLines>(step.ahead[tile]);
+  for (std::uint64_t tile = 0; tile < kBlockTiles; ++tile) {
+    prefetch_lines<kWeighPrefetchLines>(block.prefetches[tile]);
 #pragma GCC unroll 4
     for (std::uint64_t i = 0; i < kRegisters; ++i) {
       const std::uint64_t at = tile * kTileTokens + i * kLanes;
-      const F32s weight = exp2_of(simd::load_bits<F32s>(step.logits + at) - top);
-      sums[i % 4] += weight;
-      products[tile][i] = weight * simd::load_bits<F32s>(step.factors + at);
+      const F32s weight = exp2_of(simd::load_bits<F32s>(block.logits + at) - max_logit);
+      exp_sums[i % 4] += weight;
+      products[tile][i] = weight * simd::load_bits<F32s>(block.value_scales + at);
       largest[tile] = simd::Largest::of(products[tile][i], largest[tile]);
     }
   }
   const simd::F32Quad most = simd::fold_four<simd::Largest>(largest[0], largest[1], largest[2], largest[3]);
   const simd::F32Quad inverse = most > kLeastInBytes ? kMost / most : simd::F32Quad{};
-  simd::store_bits(most * (1 / kMost), worth);
+  simd::store_bits(most * (1 / kMost), weight_scales);
 #pragma GCC unroll 4
-  for (std::uint64_t tile = 0; tile < kStepTiles; ++tile) {
-    const F32s factor = simd::all(inverse[tile]);
+  for (std::uint64_t tile = 0; tile < kBlockTiles; ++tile) {
+    const F32s byte_scale = simd::all(inverse[tile]);
     for (std::uint64_t first = 0; first < kRegisters; first += 4) {
       U32s high[4], low[4];
 #pragma GCC unroll 4
       for (std::uint64_t i = 0; i < 4; ++i) {
-        const U32s whole = simd::same_bits<U32s>(simd::nearest_product(products[tile][first + i], factor));
+        const U32s whole = simd::same_bits<U32s>(simd::nearest_product(products[tile][first + i], byte_scale));
         low[i] = kTerms == 2 ? whole & 255U : whole;
         high[i] = whole >> 8;
       }
-      const std::uint64_t to = tile * step.tile_stride + first * kLanes;
-      simd::store_as_bytes(kTerms == 2 ? high : low, step.bytes + to);
-      if constexpr (kTerms == 2) simd::store_as_bytes(low, step.low_bytes + to);
+      const std::uint64_t to = tile * block.tile_stride + first * kLanes;
+      simd::store_as_bytes(kTerms == 2 ? high : low, block.bytes + to);
+      if constexpr (kTerms == 2) simd::store_as_bytes(low, block.low_bytes + to);
     }
   }
-  simd::store_bits((sums[0] + sums[1]) + (sums[2] + sums[3]), step.sums);
+  simd::store_bits((exp_sums[0] + exp_sums[1]) + (exp_sums[2] + exp_sums[3]), block.exp_sum);
 }
 
 template <std::uint32_t kBits, std::uint32_t kVectors>

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 
-// One workgroup: one entry's keys of one kv head, for all vectors of its chunk. Four tiles of 64 keys at a time: a lane
+// One workgroup: one split's keys of one kv head, for all vectors of its query tile. Four tiles of 64 keys at a time: a lane
 // has four keys (a quad) for the logits, then four dims for the values. Each stored word is loaded by one lane, once.
 // No subgroup operation, and every sum in a fixed order: the subgroups of a device change no bit.
 
@@ -21,7 +21,7 @@ layout(constant_id = 7) const bool kValueUnits = true;
 
 layout(local_size_x = kAttendGroupSize) in;
 
-layout(push_constant) uniform Push { AttendPartParams p; };
+layout(push_constant) uniform Push { AttendSplitParams p; };
 layout(set = 0, binding = 0) readonly buffer Keys { uvec4 key_units[]; };
 layout(set = 0, binding = 1) readonly buffer Values { uvec4 value_units[]; };
 layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
@@ -33,8 +33,8 @@ layout(set = 0, binding = 6) writeonly buffer Partials { float partials[]; };
 const uint kLanes = kAttendGroupSize;
 const uint kQuadTokens = 4u;
 const uint kTileQuads = kTileTokens / kQuadTokens;
-const uint kStepTiles = kStepKeys / kTileTokens;  // kStepTiles * kTileQuads is kLanes
-const float kLevelUnit = 1.0 / float(1 << kScaleExponent);
+const uint kBlockTiles = kKeyBlock / kTileTokens;  // kBlockTiles * kTileQuads is kLanes
+const float kLevelScale = 1.0 / float(1 << kScaleExponent);
 
 const uint kKeyBits = kKeyFormat < kSealedFormat ? 0u : kKeyFormat - kSealedFormat;
 const uint kValueBits = kValueFormat < kSealedFormat ? 0u : kValueFormat - kSealedFormat;
@@ -68,36 +68,36 @@ shared float key_levels[64];
 shared float value_levels[64];
 shared vec4 query[kVectors * kColumns];
 shared vec4 weights[kVectors * kLanes];  // of a quad's keys
-shared float lane_numbers[2u * kVectors * kLaneRow];
-shared float tile_tops[kVectors * kStepTiles];
-shared float page_dots[kVectors * kStepTiles];
+shared float lane_numbers[2u * kVectors * kLaneNumbers];
+shared float tile_max_logits[kVectors * kBlockTiles];
+shared float page_dots[kVectors * kBlockTiles];
 shared uvec2 seen[kVectors];  // keys, from and to
 shared float slopes[kVectors];
-shared float positions[kVectors];  // of the row, from the first key
+shared float positions[kVectors];  // of the query token, from the first key
 
-const uint kDots = kVectors * kLaneRow;  // in lane_numbers, after the tops
+const uint kDots = kVectors * kLaneNumbers;  // in lane_numbers, after the largest logits
 
 // Where a sequence's keys or values lie.
-struct Place {
-  uint table;  // word of the plan
+struct StoredAt {
+  uint page_table;  // word of the plan
   uint ring;
   uint sinks;
 };
 
 // The workgroup's present work.
-uint chunk, sequence;  // words of the plan
+uint query_tile, sequence;  // words of the plan
 uint vectors, heads, kv_head;
 uint first_partial;
 uvec2 range;  // of keys, from and to
-Place key_place, value_place;
+StoredAt stored_keys, stored_values;
 
 // This lane's, for each vector: its quad's logits and share of the mean's product, what it has added up, and of each of
 // its columns the output, [vector][turn]. Globals: arrays of such sizes do not come back from functions.
 const uint kOuts = kVectors * kTurns;
 vec4 logits[kVectors];
 float dots[kVectors];
-float tops[kVectors];
-float sums[kVectors];
+float max_logits[kVectors];
+float exp_sums[kVectors];
 vec4 outs[kOuts];
 
 vec4 halves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
@@ -138,32 +138,32 @@ vec4 add_scaled(vec4 sum, vec4 by, vec4 a, vec4 b, vec4 c, vec4 d) {
 
 // The first word of a key's sealed page, and the first element of a dense row.
 uint key_page(uint key) {
-  return low(p.k.offset) + plan[key_place.table + key / p.k_page] * low(p.k.page) + kv_head * low(p.k.head);
+  return low(p.k.offset) + plan[stored_keys.page_table + key / p.k_page] * low(p.k.page) + kv_head * low(p.k.head);
 }
 
 uint value_page(uint key) {
-  return low(p.v.offset) + plan[value_place.table + key / p.v_page] * low(p.v.page) + kv_head * low(p.v.head);
+  return low(p.v.offset) + plan[stored_values.page_table + key / p.v_page] * low(p.v.page) + kv_head * low(p.v.head);
 }
 
-uint dense_row(SlotStrides strides, Place place, uint page_slots, uint key) {
-  const uint slot = place.ring == 0u ? key : key % place.ring;
-  return low(strides.offset) + plan[place.table + slot / page_slots] * low(strides.page) +
+uint dense_row(SlotStrides strides, StoredAt stored, uint page_slots, uint key) {
+  const uint slot = stored.ring == 0u ? key : key % stored.ring;
+  return low(strides.offset) + plan[stored.page_table + slot / page_slots] * low(strides.page) +
          slot % page_slots * low(strides.slot) + kv_head * low(strides.head);
 }
 
-uint sink_row(SlotStrides strides, Place place, uint key) {
-  return low(strides.offset) + place.sinks * low(strides.page) + key * low(strides.slot) + kv_head * low(strides.head);
+uint sink_row(SlotStrides strides, StoredAt stored, uint key) {
+  return low(strides.offset) + stored.sinks * low(strides.page) + key * low(strides.slot) + kv_head * low(strides.head);
 }
 
 uint key_row(uint key) {
-  return (p.flags & kKeySinks) != 0u ? sink_row(p.k, key_place, key) : dense_row(p.k, key_place, p.k_page, key);
+  return (p.flags & kKeySinks) != 0u ? sink_row(p.k, stored_keys, key) : dense_row(p.k, stored_keys, p.k_page, key);
 }
 
 uint value_row(uint key) {
-  return (p.flags & kValueSinks) != 0u ? sink_row(p.v, value_place, key) : dense_row(p.v, value_place, p.v_page, key);
+  return (p.flags & kValueSinks) != 0u ? sink_row(p.v, stored_values, key) : dense_row(p.v, stored_values, p.v_page, key);
 }
 
-// In a row of lane_numbers.
+// Among a vector's lane_numbers.
 uint slot_of(uint lane) { return lane + lane / kTileQuads; }
 
 bool in_range(uint first, uint keys) { return first + keys > range.x && first < range.y; }
@@ -216,30 +216,30 @@ vec4 load_dense_values(uint row, uint column) {
 PageLayout key_layout() { return PageLayout(kKeys, kKeyBits, kKeyDim, p.k_page, uint(kHasMean)); }
 PageLayout value_layout() { return PageLayout(kValues, kValueBits, kValueDim, p.v_page, 0u); }
 
-// The scaled query of a vector of the chunk: its unit in `queries`.
+// The scaled query of a vector of the query tile: its unit in `queries`.
 uint query_unit(uint nth) {
-  const uint vector = plan[chunk + kChunkVector] + nth;
+  const uint vector = plan[query_tile + kQueryTileVector] + nth;
   const uint token = plan[sequence + kSequenceToken] + vector / p.group;
   const uint index = token * heads + kv_head * p.group + vector % p.group;
-  return (query_header(heads) + index * padded_row(kKeyDim)) / 4u;
+  return (query_header(heads) + index * padded_floats(kKeyDim)) / 4u;
 }
 
 // What the vectors ask, and which keys they see.
 void read_queries() {
   const uint lane = gl_LocalInvocationIndex;
-  const uint rotated = kKeysSealed ? p.tokens * heads * padded_row(kKeyDim) / 4u : 0u;
+  const uint rotated = kKeysSealed ? p.tokens * heads * padded_floats(kKeyDim) / 4u : 0u;
   for (uint i = lane; i < kVectors * kColumns; i += kLanes) {
     const uint nth = i / kColumns;
     query[i] = nth < vectors ? queries[query_unit(nth) + rotated + i % kColumns] : vec4(0.0);
   }
   for (uint nth = lane; nth < kVectors; nth += kLanes) {
-    const uint vector = plan[chunk + kChunkVector] + nth;
+    const uint vector = plan[query_tile + kQueryTileVector] + nth;
     const uint head = kv_head * p.group + vector % p.group;
-    const uint rows = plan[sequence + kSequenceQueryTokens];
+    const uint query_tokens = plan[sequence + kSequenceQueryTokens];
     uvec2 sees = uvec2(plan[sequence + kSequenceFirst], plan[sequence + kSequenceLength]);
-    positions[nth] = float(int(sees.y + vector / p.group) - int(rows + range.x));
+    positions[nth] = float(int(sees.y + vector / p.group) - int(query_tokens + range.x));
     if ((p.flags & kCausal) != 0u) {
-      sees.y = sees.y - rows + vector / p.group + 1u;
+      sees.y = sees.y - query_tokens + vector / p.group + 1u;
       if (p.window != 0u && sees.y > p.window) sees.x = max(sees.x, sees.y - p.window);
     }
     seen[nth] = nth < vectors ? clamp(sees, range.xx, range.yy) : uvec2(0u);
@@ -321,13 +321,13 @@ void find_mean_products(uint first_key) {
       }
     }
   }
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[kDots + g * kLaneRow + slot_of(lane)] = dots[g];
+  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[kDots + g * kLaneNumbers + slot_of(lane)] = dots[g];
   barrier();
   const uint pages = kLanes / page_lanes;
   for (uint i = lane; i < kVectors * pages; i += kLanes) {
     float sum = 0.0;
     for (uint n = 0u; n < page_lanes; n++) {
-      sum += lane_numbers[kDots + i / pages * kLaneRow + slot_of(i % pages * page_lanes + n)];
+      sum += lane_numbers[kDots + i / pages * kLaneNumbers + slot_of(i % pages * page_lanes + n)];
     }
     page_dots[i] = sum;
   }
@@ -347,7 +347,7 @@ uvec2 value_scales(uint page, uint token) {
 }
 
 // A sign may be that of zero, which compares as no other.
-vec4 scale_sizes(uvec2 scales) { return kLevelUnit * finite_halves(scales & 0x7fff7fffu); }
+vec4 scale_sizes(uvec2 scales) { return kLevelScale * finite_halves(scales & 0x7fff7fffu); }
 bvec4 without_mean(uvec2 scales) {
   return notEqual(uvec4(scales.x, scales.x >> 16, scales.y, scales.y >> 16) & kWithoutMean, uvec4(0u));
 }
@@ -401,20 +401,20 @@ void find_logits(uint first_key) {
       logits[g] = fma(logits[g], scale_sizes(scales), means);
     }
     logits[g] = mix(vec4(kNoLogit), finished(logits[g], g, first_key), seen_keys(g, first_key));
-    lane_numbers[g * kLaneRow + slot_of(lane)] =
+    lane_numbers[g * kLaneNumbers + slot_of(lane)] =
         max(max(logits[g].x, logits[g].y), max(logits[g].z, logits[g].w));
   }
   barrier();
-  for (uint i = lane; i < kVectors * kStepTiles; i += kLanes) {
-    const uint at = i / kStepTiles * kLaneRow + i % kStepTiles * (kTileQuads + 1u);
-    float top = kNoLogit;
-    for (uint n = 0u; n < kTileQuads; n++) top = max(top, lane_numbers[at + n]);
-    tile_tops[i] = top;
+  for (uint i = lane; i < kVectors * kBlockTiles; i += kLanes) {
+    const uint at = i / kBlockTiles * kLaneNumbers + i % kBlockTiles * (kTileQuads + 1u);
+    float max_logit = kNoLogit;
+    for (uint n = 0u; n < kTileQuads; n++) max_logit = max(max_logit, lane_numbers[at + n]);
+    tile_max_logits[i] = max_logit;
   }
   barrier();
 }
 
-// Logits of this step become weights; what was added before is weighed anew.
+// Logits of this key block become weights; what was added before is weighed anew.
 void weigh(uint first_key) {
   const uint lane = gl_LocalInvocationIndex;
   vec4 scales = vec4(1.0);
@@ -422,15 +422,15 @@ void weigh(uint first_key) {
     scales = scale_sizes(value_scales(value_page(first_key), first_key % p.v_page));
   }
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-    float top = tops[g];
-    [[unroll]] for (uint t = 0u; t < kStepTiles; t++) top = max(top, tile_tops[g * kStepTiles + t]);
-    const float keep = exp2(tops[g] - top);
+    float max_logit = max_logits[g];
+    [[unroll]] for (uint t = 0u; t < kBlockTiles; t++) max_logit = max(max_logit, tile_max_logits[g * kBlockTiles + t]);
+    const float old_scale = exp2(max_logits[g] - max_logit);
     const bvec4 valid = seen_keys(g, first_key);
-    const vec4 powers = mix(vec4(0.0), exp2(logits[g] - top), valid);
+    const vec4 powers = mix(vec4(0.0), exp2(logits[g] - max_logit), valid);
     weights[g * kLanes + lane] = mix(vec4(0.0), powers * scales, valid);
-    sums[g] = fma(sums[g], keep, (powers.x + powers.y) + (powers.z + powers.w));
-    [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) outs[g * kTurns + turn] *= keep;
-    tops[g] = top;
+    exp_sums[g] = fma(exp_sums[g], old_scale, (powers.x + powers.y) + (powers.z + powers.w));
+    [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) outs[g * kTurns + turn] *= old_scale;
+    max_logits[g] = max_logit;
   }
   barrier();
 }
@@ -438,11 +438,11 @@ void weigh(uint first_key) {
 // The first unit of quads that is this lane's: groups of lanes take turns.
 uint first_share() { return kGroups == 1u ? 0u : gl_LocalInvocationIndex / kValueColumns; }
 
-void add_sealed_values(uint step_, uint column, uint turn) {
+void add_sealed_values(uint key_block, uint column, uint turn) {
   const PageLayout layout_ = value_layout();
   for (uint unit = first_share(); unit < kLanes / kUnitQuads; unit += kGroups) {
     const uint quad = unit * kUnitQuads;
-    const uint key = step_ + quad * kQuadTokens;
+    const uint key = key_block + quad * kQuadTokens;
     if (!in_range(key, kUnitQuads * kQuadTokens)) continue;
     const uint page = value_page(key);
     const uint tile = key % p.v_page / kTileTokens;
@@ -474,9 +474,9 @@ void add_sealed_values(uint step_, uint column, uint turn) {
   }
 }
 
-void add_dense_values(uint step_, uint column, uint turn) {
+void add_dense_values(uint key_block, uint column, uint turn) {
   for (uint quad = first_share(); quad < kLanes; quad += kGroups) {
-    const uint key = step_ + quad * kQuadTokens;
+    const uint key = key_block + quad * kQuadTokens;
     if (!in_range(key, kQuadTokens)) continue;
     vec4 tokens[4];
     [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
@@ -492,32 +492,32 @@ void add_dense_values(uint step_, uint column, uint turn) {
   }
 }
 
-void add_values(uint step_) {
+void add_values(uint key_block) {
   const uint lane = gl_LocalInvocationIndex;
   [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) {
     const uint column = kGroups == 1u ? lane + turn * kLanes : lane % kValueColumns;
     if (column >= kValueColumns || first_share() >= kGroups) continue;
     if (kValuesSealed) {
-      add_sealed_values(step_, column, turn);
+      add_sealed_values(key_block, column, turn);
     } else {
-      add_dense_values(step_, column, turn);
+      add_dense_values(key_block, column, turn);
     }
   }
 }
 
-// Maximum, sum and output of each vector.
+// max_logit, exp_sum and output of each vector.
 void write_partials() {
   const uint lane = gl_LocalInvocationIndex;
   barrier();  // weights have been read
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[g * kLaneRow + slot_of(lane)] = sums[g];
+  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[g * kLaneNumbers + slot_of(lane)] = exp_sums[g];
   barrier();
   for (uint g = lane; g < vectors; g += kLanes) {
     float sum = 0.0;
-    for (uint i = 0u; i < kLanes; i++) sum += lane_numbers[g * kLaneRow + slot_of(i)];
+    for (uint i = 0u; i < kLanes; i++) sum += lane_numbers[g * kLaneNumbers + slot_of(i)];
     partials[(first_partial + g) * partial_floats(kValueDim) + 1u] = sum;
   }
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-    if (lane == 0u && g < vectors) partials[(first_partial + g) * partial_floats(kValueDim)] = tops[g];
+    if (lane == 0u && g < vectors) partials[(first_partial + g) * partial_floats(kValueDim)] = max_logits[g];
   }
   [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) {
     [[unroll]] for (uint g = 0u; g < kVectors; g++) weights[g * kLanes + lane] = outs[g * kTurns + turn];
@@ -528,42 +528,42 @@ void write_partials() {
       vec4 sum = vec4(0.0);
       for (uint n = 0u; n < kGroups; n++) sum += weights[g * kLanes + n * columns + i % columns];
       const uint column = turn * kLanes + i % columns;
-      const uint at = (first_partial + g) * partial_floats(kValueDim) + kRowStep + 4u * column;
+      const uint at = (first_partial + g) * partial_floats(kValueDim) + kPadFloats + 4u * column;
       [[unroll]] for (uint n = 0u; n < 4u; n++) partials[at + n] = sum[n];
     }
     barrier();
   }
 }
 
-void select(uint row) {
-  const uint entry = plan[kPlanEntries] + plan[p.order + row / p.kv_heads] * kEntryWords;
-  chunk = plan[kPlanChunks] + plan[entry + kEntryChunk] * kChunkWords;
-  sequence = kPlanSequences + plan[chunk + kChunkSequence] * kSequenceWords;
-  vectors = plan[chunk + kChunkVectors];
+void select(uint item) {
+  const uint split = plan[kPlanSplits] + plan[p.first_split + item / p.kv_heads] * kSplitWords;
+  query_tile = plan[kPlanQueryTiles] + plan[split + kSplitQueryTile] * kQueryTileWords;
+  sequence = kPlanSequences + plan[query_tile + kQueryTileSequence] * kSequenceWords;
+  vectors = plan[query_tile + kQueryTileVectors];
   heads = p.kv_heads * p.group;
-  kv_head = row % p.kv_heads;
-  first_partial = plan[entry + kEntryPartial] + kv_head * vectors;
-  range = plan[entry + kEntryKey] + uvec2(0u, plan[entry + kEntryKeys]);
-  key_place = Place(plan[sequence + kSequenceTable], plan[sequence + kSequenceRing], plan[sequence + kSequenceSinks]);
-  value_place = Place(plan[sequence + kSequenceTable + 1u], plan[sequence + kSequenceRing + 1u], plan[sequence + kSequenceSinks + 1u]);
+  kv_head = item % p.kv_heads;
+  first_partial = plan[split + kSplitPartial] + kv_head * vectors;
+  range = plan[split + kSplitKey] + uvec2(0u, plan[split + kSplitKeys]);
+  stored_keys = StoredAt(plan[sequence + kSequencePageTable], plan[sequence + kSequenceRing], plan[sequence + kSequenceSinks]);
+  stored_values = StoredAt(plan[sequence + kSequencePageTable + 1u], plan[sequence + kSequenceRing + 1u], plan[sequence + kSequenceSinks + 1u]);
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-    tops[g] = kNoLogit;
-    sums[g] = 0.0;
+    max_logits[g] = kNoLogit;
+    exp_sums[g] = 0.0;
   }
   [[unroll]] for (uint i = 0u; i < kOuts; i++) outs[i] = vec4(0.0);
 }
 
 void main() {
   read_levels();
-  for (uint row = gl_WorkGroupID.x; row < p.entries * p.kv_heads; row += gl_NumWorkGroups.x) {
-    select(row);
+  for (uint item = gl_WorkGroupID.x; item < p.splits * p.kv_heads; item += gl_NumWorkGroups.x) {
+    select(item);
     read_queries();
     barrier();
-    for (uint step_ = range.x / kStepKeys * kStepKeys; step_ < range.y; step_ += kStepKeys) {
-      const uint first_key = step_ + kQuadTokens * gl_LocalInvocationIndex;
+    for (uint key_block = range.x / kKeyBlock * kKeyBlock; key_block < range.y; key_block += kKeyBlock) {
+      const uint first_key = key_block + kQuadTokens * gl_LocalInvocationIndex;
       find_logits(first_key);
       weigh(first_key);
-      add_values(step_);
+      add_values(key_block);
     }
     write_partials();
   }

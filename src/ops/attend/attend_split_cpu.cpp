@@ -12,12 +12,12 @@ namespace rota::ops {
 namespace {
 
 constexpr std::uint64_t kNever = ~std::uint64_t{0};
-static_assert(kTileTokens % SideRows::kRowsAtOnce == 0 && kStepKeys % kTileTokens == 0);
+static_assert(kTileTokens % SideRows::kRowsAtOnce == 0 && kKeyBlock % kTileTokens == 0);
 
-class PartKernel {
+class SplitKernel {
  public:
-  PartKernel(const runtime::CpuCall& call, const AttendSimd& simd) noexcept
-      : p_(call.params_as<AttendPartParams>()),
+  SplitKernel(const runtime::CpuCall& call, const AttendSimd& simd) noexcept
+      : p_(call.params_as<AttendSplitParams>()),
         plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
         queries_(reinterpret_cast<const float*>(call.bound[3])),
         partials_(reinterpret_cast<float*>(call.bound[6])),
@@ -30,28 +30,28 @@ class PartKernel {
            {call.constants[1], call.constants[3], p_.v_page, kValues, false, (p_.flags & kValueSinks) != 0}, plan_,
            simd) {}
 
-  PartKernel(const PartKernel&) = delete;
-  PartKernel& operator=(const PartKernel&) = delete;
+  SplitKernel(const SplitKernel&) = delete;
+  SplitKernel& operator=(const SplitKernel&) = delete;
 
-  // A row is one entry and one kv head. What `next` begins with is fetched while this row ends.
-  void run(std::uint64_t row, std::uint64_t next) noexcept {
-    const Entry entry = entry_of(row);
-    after_ = entry_of(next);
-    place_ = entry.place;
-    k_.select(place_);
-    v_.select(place_);
-    vectors_ = entry.chunk[kChunkVectors];
+  // A work item is one KV split and one kv head. What `next` begins with is prefetched while this one ends.
+  void run(std::uint64_t item, std::uint64_t next) noexcept {
+    const KvSplit split = split_of(item);
+    after_ = split_of(next);
+    head_ = split.head_of;
+    k_.select(head_);
+    v_.select(head_);
+    vectors_ = split.query_tile[kQueryTileVectors];
     mean_page_ = kNever;
     seen_by_all_ = {0, kNever};
     all_plain_ = true;
-    const std::uint64_t first_partial = entry.words[kEntryPartial] + place_.head * vectors_;
+    const std::uint64_t first_partial = split.words[kSplitPartial] + head_.head * vectors_;
     for (std::uint32_t i = 0; i < vectors_; ++i) {
-      prepare(i, entry.chunk[kChunkVector] + i);
+      prepare(i, split.query_tile[kQueryTileVector] + i);
       seen_by_all_ = seen_by_all_.in(seen_[i]);
       all_plain_ = all_plain_ && is_plain(i);
       output_[i] = outputs_ + std::size_t{i} * v_.stride();
-      top_[i] = kNoLogit;
-      std::fill_n(sums_[i], kRowStep, 0.0F);
+      max_logit_[i] = kNoLogit;
+      std::fill_n(exp_sum_[i], kPadFloats, 0.0F);
     }
     for (std::uint32_t i = 0; i < std::bit_ceil(vectors_); ++i) {  // some of which may be nothing
       std::fill_n(outputs_ + std::size_t{i} * v_.stride(), v_.stride(), 0.0F);
@@ -63,13 +63,13 @@ class PartKernel {
     }
     if (k_.in_rows()) simd_.dense.pack(query_, vectors_, k_.stride(), packed_);
     if (v_.sealed() && in_bytes) v_work_ = work_of(v_, simd_.tile.add_values);
-    for (std::uint64_t at = entry.keys.begin; at < entry.keys.end; at = step_ + kStepKeys) {
-      step_ = core::round_down(at, kStepKeys);
-      keys_ = {at, std::min<std::uint64_t>(entry.keys.end, step_ + kStepKeys)};
-      all_see_all_ = seen_by_all_.begin <= step_ && keys_.begin == step_ &&
-                     std::min(seen_by_all_.end, keys_.end) == step_ + kStepKeys;
-      next_ = keys_.end < entry.keys.end ? Entry{.place = place_, .keys = first_step({keys_.end, entry.keys.end})}
-                                         : Entry{.place = after_.place, .keys = first_step(after_.keys)};
+    for (std::uint64_t at = split.keys.begin; at < split.keys.end; at = block_ + kKeyBlock) {
+      block_ = core::round_down(at, kKeyBlock);
+      keys_ = {at, std::min<std::uint64_t>(split.keys.end, block_ + kKeyBlock)};
+      all_see_all_ = seen_by_all_.begin <= block_ && keys_.begin == block_ &&
+                     std::min(seen_by_all_.end, keys_.end) == block_ + kKeyBlock;
+      next_ = keys_.end < split.keys.end ? KvSplit{.head_of = head_, .keys = first_block({keys_.end, split.keys.end})}
+                                         : KvSplit{.head_of = after_.head_of, .keys = first_block(after_.keys)};
       if (k_.sealed() && in_bytes) {
         find_logits_of_tiles();
       } else if (k_.in_rows()) {
@@ -77,7 +77,7 @@ class PartKernel {
       } else {
         find_logits();
       }
-      raise_tops();
+      raise_max_logits();
       if (v_.sealed() && in_bytes) {
         weigh_tiles();
         add_values_of_tiles();
@@ -88,54 +88,55 @@ class PartKernel {
     }
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       float* const partial = partials_ + (first_partial + i) * partial_floats(v_.dim());
-      partial[0] = top_[i];
-      partial[1] = simd_.sum_of(sums_[i]);
-      std::copy_n(output_[i], v_.stride(), partial + kRowStep);
+      partial[0] = max_logit_[i];
+      partial[1] = simd_.sum_of(exp_sum_[i]);
+      std::copy_n(output_[i], v_.stride(), partial + kPadFloats);
     }
   }
 
  private:
-  struct Entry {
+  struct KvSplit {
     const std::uint32_t* words = nullptr;
-    const std::uint32_t* chunk = nullptr;
-    SideRows::Place place;
+    const std::uint32_t* query_tile = nullptr;
+    SideRows::SequenceHead head_of;
     KeyRange keys;
   };
 
-  Entry entry_of(std::uint64_t row) const noexcept {
-    const std::uint32_t* const entry =
-        plan_ + plan_[kPlanEntries] + plan_[p_.order + row / p_.kv_heads] * std::size_t{kEntryWords};
-    const std::uint32_t* const chunk = plan_ + plan_[kPlanChunks] + entry[kEntryChunk] * std::size_t{kChunkWords};
-    const std::uint64_t key = entry[kEntryKey];
-    return {entry,
-            chunk,
-            {plan_ + kPlanSequences + chunk[kChunkSequence] * std::size_t{kSequenceWords}, row % p_.kv_heads},
-            {key, key + entry[kEntryKeys]}};
+  KvSplit split_of(std::uint64_t item) const noexcept {
+    const std::uint32_t* const split =
+        plan_ + plan_[kPlanSplits] + plan_[p_.first_split + item / p_.kv_heads] * std::size_t{kSplitWords};
+    const std::uint32_t* const query_tile =
+        plan_ + plan_[kPlanQueryTiles] + split[kSplitQueryTile] * std::size_t{kQueryTileWords};
+    const std::uint64_t key = split[kSplitKey];
+    return {split,
+            query_tile,
+            {plan_ + kPlanSequences + query_tile[kQueryTileSequence] * std::size_t{kSequenceWords}, item % p_.kv_heads},
+            {key, key + split[kSplitKeys]}};
   }
 
-  static KeyRange first_step(const KeyRange& keys) noexcept {
-    return {keys.begin, std::min<std::uint64_t>(keys.end, core::round_down(keys.begin, kStepKeys) + kStepKeys)};
+  static KeyRange first_block(const KeyRange& keys) noexcept {
+    return {keys.begin, std::min<std::uint64_t>(keys.end, core::round_down(keys.begin, kKeyBlock) + kKeyBlock)};
   }
 
   // Which keys a vector sees, and where its query is.
   void prepare(std::uint32_t i, std::uint32_t vector) noexcept {
-    const std::uint32_t* const sequence = place_.sequence;
-    const std::uint64_t row = vector / p_.group;
-    const std::uint64_t query_head = place_.head * p_.group + vector % p_.group;
+    const std::uint32_t* const sequence = head_.sequence;
+    const std::uint64_t query_token = vector / p_.group;
+    const std::uint64_t query_head = head_.head * p_.group + vector % p_.group;
     const std::uint64_t heads = std::uint64_t{p_.kv_heads} * p_.group;
-    const std::uint64_t index = (sequence[kSequenceToken] + row) * heads + query_head;
+    const std::uint64_t index = (sequence[kSequenceToken] + query_token) * heads + query_head;
     query_[i] = queries_ + query_header(static_cast<std::uint32_t>(heads)) + index * k_.stride();
     rotated_[i] = query_[i] + p_.tokens * heads * k_.stride();
     slope_[i] = queries_[query_head];
-    unit_[i] = is_plain(i) ? kLog2OfE : 1.0F;
+    logit_scale_[i] = is_plain(i) ? kLog2OfE : 1.0F;
     seen_[i] = {sequence[kSequenceFirst], sequence[kSequenceLength]};
     if ((p_.flags & kCausal) != 0) {
-      seen_[i].end = seen_[i].end - sequence[kSequenceQueryTokens] + row + 1;
+      seen_[i].end = seen_[i].end - sequence[kSequenceQueryTokens] + query_token + 1;
       const std::uint64_t end = seen_[i].end;
       if (p_.window != 0 && end > p_.window) seen_[i].begin = std::max<std::uint64_t>(seen_[i].begin, end - p_.window);
     }
-    position_[i] =
-        std::int64_t{sequence[kSequenceLength]} - sequence[kSequenceQueryTokens] + static_cast<std::int64_t>(row);
+    position_[i] = std::int64_t{sequence[kSequenceLength]} - sequence[kSequenceQueryTokens] +
+                   static_cast<std::int64_t>(query_token);
   }
 
   bool sees_some(std::uint32_t i) const noexcept { return all_see_all_ || !seen_[i].in(keys_).empty(); }
@@ -149,17 +150,17 @@ class PartKernel {
     return logit * kLog2OfE;
   }
 
-  // Products of all vectors with the keys of this step become logits of what each vector sees.
+  // Products of all vectors with the keys of this key block become logits of what each vector sees.
   void finish_logits() noexcept {
     if (all_see_all_ && all_plain_) return;
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const KeyRange seen = seen_[i].in(keys_);
       if (seen.empty()) continue;
-      std::fill(logits_[i], logits_[i] + (seen.begin - step_), kNoLogit);
-      std::fill(logits_[i] + (seen.end - step_), logits_[i] + kStepKeys, kNoLogit);
+      std::fill(logits_[i], logits_[i] + (seen.begin - block_), kNoLogit);
+      std::fill(logits_[i] + (seen.end - block_), logits_[i] + kKeyBlock, kNoLogit);
       if (is_plain(i)) continue;
       for (std::uint64_t key = seen.begin; key < seen.end; ++key) {
-        logits_[i][key - step_] = finish(logits_[i][key - step_], i, key);
+        logits_[i][key - block_] = finish(logits_[i][key - block_], i, key);
       }
     }
   }
@@ -173,38 +174,38 @@ class PartKernel {
         for (std::uint32_t i = 0; i < vectors_; ++i) {
           if (!seen_[i].holds(key + j)) continue;
           const float* const query = k_.sealed() ? rotated_[i] : query_[i];
-          const float product = simd_.dot(query, rows + j * k_.stride(), k_.stride()) * k_.factor(j);
-          logits_[i][key + j - step_] = (product + (k_.with_mean(j) ? mean_dot_[i] : 0.0F)) * unit_[i];
+          const float product = simd_.dot(query, rows + j * k_.stride(), k_.stride()) * k_.token_scale(j);
+          logits_[i][key + j - block_] = (product + (k_.with_mean(j) ? mean_dot_[i] : 0.0F)) * logit_scale_[i];
         }
       }
     }
     finish_logits();
   }
 
-  // The dense rows of one side, of this step and of the next one, which is this one soon.
+  // The dense rows of one side, of this key block and of the next one, which is this one soon.
   struct RowLists {
-    const std::byte* rows[2][kStepKeys];
-    SideRows::Place place{};
+    const std::byte* rows[2][kKeyBlock];
+    SideRows::SequenceHead head_of{};
     KeyRange keys{};
     std::uint32_t now = 0;
   };
 
   void find_rows(const SideRows& side, RowLists& lists) noexcept {
     lists.now = 1 - lists.now;
-    if (lists.place != place_ || lists.keys != keys_) side.find_rows(place_, keys_, lists.rows[lists.now]);
-    side.find_rows(next_.place, next_.keys, lists.rows[1 - lists.now]);
-    lists.place = next_.place;
+    if (lists.head_of != head_ || lists.keys != keys_) side.find_rows(head_, keys_, lists.rows[lists.now]);
+    side.find_rows(next_.head_of, next_.keys, lists.rows[1 - lists.now]);
+    lists.head_of = next_.head_of;
     lists.keys = next_.keys;
   }
 
   DenseRows some_rows(const SideRows& side, const RowLists& lists, const KeyRange& keys) const noexcept {
-    return {lists.rows[lists.now], lists.rows[1 - lists.now], keys.begin - step_, keys.end - step_, side.dim()};
+    return {lists.rows[lists.now], lists.rows[1 - lists.now], keys.begin - block_, keys.end - block_, side.dim()};
   }
 
   void find_logits_of_rows() noexcept {
     find_rows(k_, k_rows_);
     simd_.dense.dot[static_cast<std::size_t>(k_.dtype())](some_rows(k_, k_rows_, keys_),
-                                                          {packed_, logits_[0], unit_, vectors_});
+                                                          {packed_, logits_[0], logit_scale_, vectors_});
     finish_logits();
   }
 
@@ -230,7 +231,7 @@ class PartKernel {
     const std::uint32_t terms = terms_of(k_.bits());
     if (k_work_.vectors > vectors_ * terms) std::fill_n(query_bytes_, k_work_.vectors * k_.dim(), std::byte{0});
     std::fill(starts_ + std::size_t{vectors_} * terms, starts_ + k_work_.vectors, 0);
-    std::fill(query_factor_ + vectors_, query_factor_ + k_work_.queries, 0.0F);
+    std::fill(query_scale_ + vectors_, query_scale_ + k_work_.queries, 0.0F);
     const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
     for (std::uint32_t i = 0; i < vectors_; ++i) {
       const VectorBlock block = block_of(i * terms, k_work_.vectors);
@@ -238,11 +239,11 @@ class PartKernel {
           query_bytes_ + std::size_t{block.first} * k_.dim() + std::size_t{4} * (i * terms - block.first);
       const float largest = simd_.largest_magnitude(rotated_[i], k_.dim());
       const bool finite = std::isfinite(largest);
-      query_factor_[i] =
-          finite ? largest / most * unit_[i] * SideRows::kLevelUnit : std::numeric_limits<float>::quiet_NaN();
-      const float factor = largest > kLeastInBytes && finite ? most / largest : 0.0F;
-      const QuerySums sums = simd_.tile.quantize(finite ? rotated_[i] : kZeros, k_.dim(), factor, quads,
-                                                 terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size);
+      query_scale_[i] =
+          finite ? largest / most * logit_scale_[i] * SideRows::kLevelScale : std::numeric_limits<float>::quiet_NaN();
+      const float byte_scale = largest > kLeastInBytes && finite ? most / largest : 0.0F;
+      const QuerySums sums = simd_.tile.quantize({finite ? rotated_[i] : kZeros, k_.dim(), byte_scale, quads,
+                                                  terms == 2 ? quads + 4 : nullptr, std::uint64_t{4} * block.size});
       starts_[std::size_t{i} * terms] = -128 * sums.high;
       if (terms == 2) starts_[std::size_t{i} * terms + 1] = -128 * sums.low;
     }
@@ -288,65 +289,68 @@ class PartKernel {
     one.count = 1;
     for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
       decode(tiles, tiles.at[nth], levels_);
-      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .ahead = {}};
+      one.at[0] = {.low = levels_, .high = levels_, .scales = tiles.at[nth].scales, .prefetches = {}};
       call_blocks(one, nth);
     }
   }
 
   void find_logits_of_tiles() noexcept {
     const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens);
-    k_.find_tiles(keys_, next_.place, next_.keys, tiles_);
+    k_.find_tiles(keys_, next_.head_of, next_.keys, tiles_);
     const std::uint32_t queries = k_work_.queries;
-    float means[kStepTiles * kCpuVectors];
+    float means[kBlockTiles * kCpuVectors];
     for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
       find_mean(first_tile + nth * kTileTokens);
-      for (std::uint32_t i = 0; i < queries; ++i) means[nth * queries + i] = i < vectors_ ? mean_dot_[i] * unit_[i] : 0;
+      for (std::uint32_t i = 0; i < queries; ++i)
+        means[nth * queries + i] = i < vectors_ ? mean_dot_[i] * logit_scale_[i] : 0;
     }
     for_each_block(k_work_, tiles_, simd_.tile.dot_keys, simd_.tile.decode_keys[k_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
-                     float* const logits = logits_[0] + (first_tile - step_) + nth * kTileTokens;
-                     dot(some, {query_bytes_, starts_, query_factor_, means + nth * queries, queries, logits}, first);
+                     float* const logits = logits_[0] + (first_tile - block_) + nth * kTileTokens;
+                     dot(some, {query_bytes_, starts_, query_scale_, means + nth * queries, queries, logits}, first);
                    });
     finish_logits();
   }
 
-  // Logits become weights times the values' factors, in bytes.
+  // Logits become weights times the values' scales, in bytes.
   void weigh_tiles() noexcept {
     const std::uint32_t terms = terms_of(v_.bits());
-    v_.find_tiles(keys_, next_.place, next_.keys, tiles_);
-    const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - step_;
+    v_.find_tiles(keys_, next_.head_of, next_.keys, tiles_);
+    const std::uint64_t first_tile = core::round_down(keys_.begin, kTileTokens) - block_;
     for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
-      simd_.tile.read_scales(tiles_.at[nth].scales, SideRows::kLevelUnit,
-                             value_factors_ + first_tile + nth * kTileTokens);
+      simd_.tile.read_scales(tiles_.at[nth].scales, SideRows::kLevelScale,
+                             value_scales_ + first_tile + nth * kTileTokens);
     }
     const std::uint64_t tile_stride = std::uint64_t{v_work_.vectors} * kTileTokens;
-    TilePlaces ahead = tiles_.at[0].ahead;
+    PrefetchAddresses prefetches = tiles_.at[0].prefetches;
     for (std::uint32_t i = 0; i < v_work_.queries; ++i) {
       std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
-      alignas(16) float worth[kStepTiles] = {};
+      alignas(16) float weight_scales[kBlockTiles] = {};
       if (i < vectors_ && sees_some(i)) {
-        simd_.tile.weigh[terms - 1](
-            {logits_[i], top_[i], sums_[i], value_factors_, bytes, bytes + kTileTokens, tile_stride, ahead}, worth);
-        constexpr std::uint64_t kFetched = std::uint64_t{kWeighLines} * kLineBytes;
-        if ((i + 2) * kFetched <= v_.tile_size()) {
-          for (std::uintptr_t& place : ahead) place += kFetched;
+        simd_.tile.weigh[terms - 1]({logits_[i], max_logit_[i], exp_sum_[i], value_scales_, bytes, bytes + kTileTokens,
+                                     tile_stride, prefetches},
+                                    weight_scales);
+        constexpr std::uint64_t kPrefetched = std::uint64_t{kWeighPrefetchLines} * kLineBytes;
+        if ((i + 2) * kPrefetched <= v_.tile_size()) {
+          for (std::uintptr_t& address : prefetches) address += kPrefetched;
         }
       } else {
-        for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) {
+        for (std::uint64_t nth = 0; nth < kBlockTiles; ++nth) {
           std::memset(bytes + nth * tile_stride, 0, std::size_t{terms} * kTileTokens);
         }
       }
-      for (std::uint64_t nth = 0; nth < kStepTiles; ++nth) worth_[nth * v_work_.queries + i] = worth[nth];
+      for (std::uint64_t nth = 0; nth < kBlockTiles; ++nth)
+        weight_scales_[nth * v_work_.queries + i] = weight_scales[nth];
     }
   }
 
   void add_values_of_tiles() noexcept {
-    const std::uint64_t first_tile = (core::round_down(keys_.begin, kTileTokens) - step_) / kTileTokens;
+    const std::uint64_t first_tile = (core::round_down(keys_.begin, kTileTokens) - block_) / kTileTokens;
     for_each_block(v_work_, tiles_, simd_.tile.add_values, simd_.tile.decode_values[v_.bits()],
                    [&](const Tiles& some, std::uint64_t nth, AddValues add, std::uint32_t first) {
                      const std::uint64_t tile = first_tile + nth;
                      add(some,
-                         {weight_bytes_ + tile * v_work_.vectors * kTileTokens, worth_ + tile * v_work_.queries,
+                         {weight_bytes_ + tile * v_work_.vectors * kTileTokens, weight_scales_ + tile * v_work_.queries,
                           v_work_.vectors, outputs_, v_.stride()},
                          first);
                    });
@@ -369,31 +373,31 @@ class PartKernel {
   }
 
   // What was added before is weighed anew, by the largest logits so far. NaN is none, but stays in the sums.
-  void raise_tops() noexcept {
+  void raise_max_logits() noexcept {
     for (std::uint32_t first = 0; first < vectors_; first += 4) {
       const float* rows[4];
-      float tops[4];
+      float max_logits[4];
       for (std::uint32_t j = 0; j < 4; ++j) {
         const std::uint32_t i = std::min(first + j, vectors_ - 1);
-        rows[j] = sees_some(i) ? logits_[i] : kNoLogitsOfStep.data();
-        tops[j] = top_[i];
+        rows[j] = sees_some(i) ? logits_[i] : kNoLogitsOfBlock.data();
+        max_logits[j] = max_logit_[i];
       }
-      simd_.largest_of_four(rows, kStepKeys, tops);
+      simd_.max_of_four(rows, kKeyBlock, max_logits);
       for (std::uint32_t i = first; i < std::min(first + 4, vectors_); ++i) {
-        const float top = tops[i - first];
-        if (top == top_[i]) continue;
-        const float keep = std::exp2(top_[i] - top);
-        top_[i] = top;
-        simd_.scale(sums_[i], keep, kRowStep);
-        simd_.scale(output_[i], keep, v_.stride());
+        const float max_logit = max_logits[i - first];
+        if (max_logit == max_logit_[i]) continue;
+        const float old_scale = std::exp2(max_logit_[i] - max_logit);
+        max_logit_[i] = max_logit;
+        simd_.scale(exp_sum_[i], old_scale, kPadFloats);
+        simd_.scale(output_[i], old_scale, v_.stride());
       }
     }
   }
 
-  // Logits of this step become weights.
+  // Logits of this key block become weights.
   void weigh() noexcept {
     for (std::uint32_t i = 0; i < vectors_; ++i) {
-      if (sees_some(i)) simd_.exponentiate(logits_[i], kStepKeys, top_[i], sums_[i]);
+      if (sees_some(i)) simd_.exponentiate(logits_[i], kKeyBlock, max_logit_[i], exp_sum_[i]);
     }
   }
 
@@ -404,30 +408,31 @@ class PartKernel {
       for (std::uint32_t i = 0; i < vectors_; ++i) {
         for (std::uint64_t j = 0; j < count; ++j) {
           if (!seen_[i].holds(key + j)) continue;
-          simd_.add_scaled(output_[i], rows + j * v_.stride(), logits_[i][key + j - step_] * v_.factor(j), v_.stride());
+          simd_.add_scaled(output_[i], rows + j * v_.stride(), logits_[i][key + j - block_] * v_.token_scale(j),
+                           v_.stride());
         }
       }
     }
   }
 
   static constexpr float kZeros[kMaxAttendDim] = {};
-  static constexpr auto kNoLogitsOfStep = [] {
-    std::array<float, kStepKeys> none{};
+  static constexpr auto kNoLogitsOfBlock = [] {
+    std::array<float, kKeyBlock> none{};
     none.fill(kNoLogit);
     return none;
   }();
 
-  const AttendPartParams& p_;
+  const AttendSplitParams& p_;
   const std::uint32_t* const plan_;
   const float* const queries_;
   float* const partials_;
   const AttendSimd& simd_;
   SideRows k_, v_;
-  SideRows::Place place_{};
-  Entry after_, next_;  // the next row's, and the next step's
+  SideRows::SequenceHead head_{};
+  KvSplit after_, next_;  // the next work item's, and the next key block's
   std::uint32_t vectors_ = 0;
-  std::uint64_t step_ = 0;  // its first key, seen or not
-  KeyRange keys_{};         // of the step
+  std::uint64_t block_ = 0;  // its first key, seen or not
+  KeyRange keys_{};          // of the key block
   KeyRange seen_by_all_{};
   bool all_plain_ = false, all_see_all_ = false;
   std::uint64_t mean_page_ = kNever;
@@ -435,13 +440,13 @@ class PartKernel {
   const float* rotated_[kCpuVectors];
   float* output_[kCpuVectors];
   float slope_[kCpuVectors];
-  float unit_[kCpuVectors];  // products times it are logits, or go into finish()
+  float logit_scale_[kCpuVectors];  // products times it are logits, or go into finish()
   float mean_dot_[core::round_up(kCpuVectors, 4U)];
   std::int64_t position_[kCpuVectors];
   KeyRange seen_[kCpuVectors];
-  float top_[kCpuVectors];                         // the largest logit so far
-  alignas(64) float sums_[kCpuVectors][kRowStep];  // of weights
-  alignas(64) float logits_[kCpuVectors][kStepKeys];
+  float max_logit_[kCpuVectors];                        // the largest logit so far
+  alignas(64) float exp_sum_[kCpuVectors][kPadFloats];  // of weights
+  alignas(64) float logits_[kCpuVectors][kKeyBlock];
   alignas(64) float outputs_[kCpuVectors * kMaxAttendDim];
 
   // Of dense rows.
@@ -451,21 +456,21 @@ class PartKernel {
   // Of sealed tiles.
   TileWork k_work_, v_work_;
   Tiles tiles_{};
-  float query_factor_[kCpuVectors];
+  float query_scale_[kCpuVectors];
   std::int32_t starts_[2 * kCpuVectors];
-  alignas(64) float value_factors_[kStepKeys] = {};
-  float worth_[kCpuVectors * kStepTiles];
-  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kStepKeys];
+  alignas(64) float value_scales_[kKeyBlock] = {};
+  float weight_scales_[kCpuVectors * kBlockTiles];
+  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kKeyBlock];
   alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim];
   alignas(64) std::byte levels_[kTileTokens * kMaxAttendDim];
 };
 
 }  // namespace
 
-void attend_part_cpu(const runtime::CpuCall& call) noexcept {
-  auto& kernel = call.emplace<PartKernel>(call, attend_simd(core::best_isa()));
-  for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
-    kernel.run(row, std::min(row + 1, call.last_item - 1));
+void attend_split_cpu(const runtime::CpuCall& call) noexcept {
+  auto& kernel = call.emplace<SplitKernel>(call, attend_simd(core::best_isa()));
+  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
+    kernel.run(item, std::min(item + 1, call.last_item - 1));
   }
 }
 
