@@ -20,37 +20,51 @@ constexpr uint kKeyBlock = 256u;
 
 ROTA_SHARED uint padded_floats(uint dim) { return (dim + kPadFloats - 1u) / kPadFloats * kPadFloats; }
 
-// The plan: words of one upload. A header, sequences, page tables, query tiles, KV splits, and which splits a
-// launch has.
-constexpr uint kPlanQueryTiles = 0u;  // words of the plan that have the first query tile and the first split
-constexpr uint kPlanSplits = 1u;
-constexpr uint kPlanSequences = 2u;  // the first sequence itself
+// The plan: words of one upload. A PlanHeader, PlanSequences, page tables, QueryTiles, KvSplits, and the numbers of
+// each launch's splits. All are structs of words, which the host copies, the CPU points at, and plan.glsl reads.
+struct PlanHeader {
+  uint query_tiles;  // words of the plan with the first query tile and the first KV split
+  uint splits;
+};
 
-constexpr uint kSequenceLength = 0u;
-constexpr uint kSequenceQueryTokens = 1u;
-constexpr uint kSequenceToken = 2u;  // the first query token
-constexpr uint kSequenceFirst = 3u;  // the first key that is there
-constexpr uint kSequencePageTable =
-    4u;  // word of the plan with the physical page of logical page 0, or where it would be; keys, values
-constexpr uint kSequenceRing = 6u;   // slots, or 0; keys, values
-constexpr uint kSequenceSinks = 8u;  // the page of sinks; keys, values
-constexpr uint kSequenceWords = 10u;
+struct PlanSide {
+  uint page_table;  // word of the plan with the physical page of logical page 0, or where it would be
+  uint ring;        // slots, or 0
+  uint sinks;       // the page of sinks
+};
+
+struct PlanSequence {
+  uint tokens;
+  uint query_tokens;
+  uint first_query_token;  // of the call's
+  uint first_key;          // that is there
+  PlanSide k;
+  PlanSide v;
+};
 
 // Queries of one sequence that are served together. Vectors are [query token][head of the group].
-constexpr uint kQueryTileSequence = 0u;
-constexpr uint kQueryTileVector = 1u;
-constexpr uint kQueryTileVectors = 2u;
-constexpr uint kQueryTileSplit = 3u;
-constexpr uint kQueryTileSplits = 4u;
-constexpr uint kQueryTileWords = 5u;
+struct QueryTile {
+  uint sequence;
+  uint first_vector;
+  uint vectors;
+  uint first_split;
+  uint splits;
+};
 
 // A range of keys for one query tile, with one source of keys and one of values.
-constexpr uint kSplitQueryTile = 0u;
-constexpr uint kSplitKey = 1u;
-constexpr uint kSplitKeys = 2u;
-constexpr uint kSplitPartial = 3u;  // its first partial result: [kv head][vector]
-constexpr uint kSplitRotated = 4u;  // whether its values are
-constexpr uint kSplitWords = 5u;
+struct KvSplit {
+  uint query_tile;
+  uint first_key;
+  uint keys;
+  uint first_partial;  // of its partial results: [kv head][vector]
+  uint rotated;        // whether its values are
+};
+
+constexpr uint kPlanHeaderWords = 2u;
+constexpr uint kPlanSideWords = 3u;
+constexpr uint kPlanSequenceWords = 4u + 2u * kPlanSideWords;
+constexpr uint kQueryTileWords = 5u;
+constexpr uint kKvSplitWords = 5u;
 
 // How one side's keys or values are stored: a dense dtype, or this and the bits of sealed codes.
 constexpr uint kSealedFormat = 16u;

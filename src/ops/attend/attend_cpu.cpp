@@ -2,10 +2,12 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "codec/dense/rows.h"
 #include "ops/attend/attend.h"
 #include "ops/attend/attend_kernels.h"
+#include "ops/attend/plan_reader.h"
 
 namespace rota::ops {
 namespace {
@@ -89,7 +91,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
 // A work item is one vector of one query tile and one kv head.
 void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<AttendMergeParams>();
-  const std::uint32_t* const plan = words_of(call.bound[0]);
+  const PlanReader plan(words_of(call.bound[0]));
   const float* const partials = floats_of(call.bound[1]);
   const float* const sink_logits = floats_of(call.bound[2]) + std::size_t{p.kv_heads} * p.group;
   const std::uint32_t* const table = words_of(call.bound[3]);
@@ -102,34 +104,28 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
     const std::uint64_t nth = item % p.vectors;
     const std::uint64_t kv_head = item / p.vectors % p.kv_heads;
-    const std::uint64_t query_tile_index = p.first_query_tile + item / p.vectors / p.kv_heads;
-    const std::uint32_t* const query_tile = plan + plan[kPlanQueryTiles] + query_tile_index * kQueryTileWords;
-    if (nth >= query_tile[kQueryTileVectors]) continue;
-    const std::uint32_t* const sequence =
-        plan + kPlanSequences + query_tile[kQueryTileSequence] * std::size_t{kSequenceWords};
-    const std::uint64_t vector = query_tile[kQueryTileVector] + nth;
+    const QueryTile& tile = plan.query_tile(p.first_query_tile + item / p.vectors / p.kv_heads);
+    if (nth >= tile.vectors) continue;
+    const std::uint64_t vector = tile.first_vector + nth;
     const std::uint64_t head = kv_head * p.group + vector % p.group;
-    const std::uint32_t* const splits =
-        plan + plan[kPlanSplits] + query_tile[kQueryTileSplit] * std::size_t{kSplitWords};
-    const std::uint32_t* const last = splits + query_tile[kQueryTileSplits] * std::size_t{kSplitWords};
-    const auto partial_of = [&](const std::uint32_t* split) {
-      return partials + (split[kSplitPartial] + kv_head * query_tile[kQueryTileVectors] + nth) * partial_floats(p.dim);
+    const std::span<const KvSplit> splits(&plan.kv_split(tile.first_split), tile.splits);
+    const auto partial_of = [&](const KvSplit& split) {
+      return partials + (split.first_partial + kv_head * tile.vectors + nth) * partial_floats(p.dim);
     };
 
     float max_logit = has_sinks ? sink_logits[head] * kLog2OfE : kNoLogit;
-    for (const auto* split = splits; split < last; split += kSplitWords)
-      max_logit = std::max(max_logit, partial_of(split)[0]);
+    for (const KvSplit& split : splits) max_logit = std::max(max_logit, partial_of(split)[0]);
     float exp_sum = has_sinks ? std::exp2(sink_logits[head] * kLog2OfE - max_logit) : 0.0F;
     bool any_rotated = false;
     std::fill(plain, plain + padded_floats(p.dim), 0.0F);
     std::fill(rotated, rotated + padded_floats(p.dim), 0.0F);
-    for (const auto* split = splits; split < last; split += kSplitWords) {
+    for (const KvSplit& split : splits) {
       const float* const partial = partial_of(split);
       if (partial[1] == 0) continue;
       const float weight = std::exp2(partial[0] - max_logit);
       exp_sum += partial[1] * weight;
-      any_rotated = any_rotated || split[kSplitRotated] != 0;
-      float* const to = split[kSplitRotated] != 0 ? rotated : plain;
+      any_rotated = any_rotated || split.rotated != 0;
+      float* const to = split.rotated != 0 ? rotated : plain;
       simd.add_scaled(to, partial + kPadFloats, weight, padded_floats(p.dim));
     }
     if (any_rotated) {
@@ -139,7 +135,7 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
     }
     const float inverse = exp_sum == 0 ? 0.0F : 1 / exp_sum;
     for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= inverse;
-    const std::uint64_t token = sequence[kSequenceToken] + vector / p.group;
+    const std::uint64_t token = plan.sequence(tile.sequence).first_query_token + vector / p.group;
     const std::uint64_t to = p.to.offset + token * p.to.token + head * p.to.head;
     from_f32({reinterpret_cast<const std::byte*>(plain), 1}, {call.bound[4] + to * info(dtype).bytes, p.to.dim}, p.dim);
     if (call.constants[1] == 0) continue;

@@ -24,17 +24,19 @@ const uint kGroupSize = kAttendGroupSize;
 #define ROTATED_NUMBER float
 #include "codec/turbo/rotation.glsl"
 
+#include "ops/attend/plan.glsl"
+
 shared float plain_values[kMaxAttendDim];
 
 // A vector's partial results.
 struct PartialResults {
-  uint split;  // word of the first one's split
+  uint first_split;
   uint splits;
   uint offset;  // of the vector, from where each split's partial results begin
 };
 
-uint partial_of(PartialResults results, uint nth) {
-  return (plan[results.split + nth * kSplitWords + kSplitPartial] + results.offset) * partial_floats(p.dim);
+uint partial_of(PartialResults results, KvSplit split) {
+  return (split.first_partial + results.offset) * partial_floats(p.dim);
 }
 
 void store_number(uint index, uint bits) {
@@ -82,14 +84,17 @@ void write_log_sum(uint token, uint head, float max_logit, float exp_sum) {
 void merge_vector(PartialResults results, uint token, uint head) {
   const float sink = kSinkLogits ? queries[p.kv_heads * p.group + head] * kLog2OfE : kNoLogit;
   float max_logit = sink;
-  for (uint nth = 0u; nth < results.splits; nth++) max_logit = max(max_logit, partials[partial_of(results, nth)]);
+  for (uint nth = 0u; nth < results.splits; nth++) {
+    max_logit = max(max_logit, partials[partial_of(results, kv_split_at(results.first_split + nth))]);
+  }
   precise float exp_sum = kSinkLogits ? exp2(sink - max_logit) : 0.0;
   bool any_rotated = false;
   for (uint nth = 0u; nth < results.splits; nth++) {
-    const uint partial = partial_of(results, nth);
+    const KvSplit split = kv_split_at(results.first_split + nth);
+    const uint partial = partial_of(results, split);
     if (partials[partial + 1u] == 0.0) continue;
     exp_sum += partials[partial + 1u] * exp2(partials[partial] - max_logit);
-    any_rotated = any_rotated || plan[results.split + nth * kSplitWords + kSplitRotated] != 0u;
+    any_rotated = any_rotated || split.rotated != 0u;
   }
 
   barrier();  // the last vector has been written
@@ -97,10 +102,11 @@ void merge_vector(PartialResults results, uint token, uint head) {
     precise float plain = 0.0;
     precise float rotated = 0.0;
     for (uint nth = 0u; nth < results.splits; nth++) {
-      const uint partial = partial_of(results, nth);
+      const KvSplit split = kv_split_at(results.first_split + nth);
+      const uint partial = partial_of(results, split);
       if (partials[partial + 1u] == 0.0) continue;
       const float value = partials[partial + kPadFloats + dim] * exp2(partials[partial] - max_logit);
-      if (plan[results.split + nth * kSplitWords + kSplitRotated] != 0u) {
+      if (split.rotated != 0u) {
         rotated += value;
       } else {
         plain += value;
@@ -120,13 +126,11 @@ void main() {
   for (uint item = gl_WorkGroupID.x; item < items; item += gl_NumWorkGroups.x) {
     const uint nth = item % p.vectors;
     const uint kv_head = item / p.vectors % p.kv_heads;
-    const uint query_tile = plan[kPlanQueryTiles] + (p.first_query_tile + item / p.vectors / p.kv_heads) * kQueryTileWords;
-    const uint vectors = plan[query_tile + kQueryTileVectors];
-    if (nth >= vectors) continue;
-    const uint vector = plan[query_tile + kQueryTileVector] + nth;
-    const uint sequence = kPlanSequences + plan[query_tile + kQueryTileSequence] * kSequenceWords;
-    const PartialResults results = PartialResults(plan[kPlanSplits] + plan[query_tile + kQueryTileSplit] * kSplitWords,
-                              plan[query_tile + kQueryTileSplits], kv_head * vectors + nth);
-    merge_vector(results, plan[sequence + kSequenceToken] + vector / p.group, kv_head * p.group + vector % p.group);
+    const QueryTile tile = query_tile_at(p.first_query_tile + item / p.vectors / p.kv_heads);
+    if (nth >= tile.vectors) continue;
+    const uint vector = tile.first_vector + nth;
+    merge_vector(PartialResults(tile.first_split, tile.splits, kv_head * tile.vectors + nth),
+                 plan_sequence(tile.sequence).first_query_token + vector / p.group,
+                 kv_head * p.group + vector % p.group);
   }
 }

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <map>
+#include <type_traits>
 #include <utility>
+
+#include "ops/attend/plan_reader.h"
 
 namespace rota::ops {
 namespace {
@@ -37,10 +41,6 @@ std::uint64_t next_cut(const StoredSide& side, const KvPages& pages, std::uint64
   return ~std::uint64_t{0};
 }
 
-struct KeyRange {
-  std::uint64_t begin, end;
-};
-
 // The keys that are there.
 KeyRange kept(const AttendSequence& sequence, const StoredSide& k, const StoredSide& v) {
   std::uint64_t first = 0;
@@ -56,6 +56,14 @@ KeyRange seen(const Attend& call, const AttendSequence& sequence, const KeyRange
   if (call.mask == Mask::none) return all;
   return {std::max(all.begin, first_seen(call, sequence, query_token)),
           sequence.length - sequence.query_tokens + query_token + 1};
+}
+
+template <class Struct>
+void append(std::vector<std::uint32_t>& words, const Struct& what) {
+  static_assert(std::is_trivially_copyable_v<Struct> && sizeof(Struct) % sizeof(std::uint32_t) == 0);
+  const std::size_t at = words.size();
+  words.resize(at + sizeof(Struct) / sizeof(std::uint32_t));
+  std::memcpy(words.data() + at, &what, sizeof(Struct));
 }
 
 }  // namespace
@@ -83,47 +91,56 @@ AttendPlanner::AttendPlanner(const Attend& call, const StoredSide& k, const Stor
       most_vectors_(most_vectors(target, k.dim(), v.dim())),
       group_(call.q.shape.heads / k.heads()) {}
 
-// The plan's word with the physical page of logical page 0, or where it would be: pages that have left are not in the
-// list.
-std::uint64_t AttendPlanner::add_page_table(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
+// Pages that have left are not in the list: where logical page 0 would be may lie before it, as a word that wraps. It
+// is counted from the first page table as yet.
+PlanSide AttendPlanner::add_side(const StoredSide& side, const KvPages& pages, std::uint64_t length) {
   const std::uint64_t at = page_tables_.size();
   const auto count = static_cast<std::ptrdiff_t>(pages_wanted(side, pages, length) - pages.first_page);
   page_tables_.insert(page_tables_.end(), pages.page_table.begin(), pages.page_table.begin() + count);
-  return at - pages.first_page;  // may pass below zero, as a word that wraps
+  return {.page_table = static_cast<std::uint32_t>(at - pages.first_page),
+          .ring = static_cast<std::uint32_t>(pages.ring.value_or(0)),
+          .sinks = pages.sinks.value_or(0)};
 }
 
-std::vector<AttendPlanner::KvSplit> AttendPlanner::splits_of(const AttendSequence& sequence, std::uint64_t begin,
-                                                             std::uint64_t end) const {
-  std::vector<KvSplit> splits;
-  for (std::uint64_t at = begin; at < end; at += splits.back().keys) {
-    const std::uint64_t split = split_keys(target_, at);
-    const std::uint64_t stop = std::min(
-        {end, core::round_down(at, split) + split, next_cut(k_, sequence.k, at), next_cut(v_, sequence.v, at)});
-    splits.push_back({at, stop - at, source_of(k_, sequence.k, at), source_of(v_, sequence.v, at)});
+// Of the query tile that is added next.
+void AttendPlanner::add_splits(const AttendSequence& sequence, KeyRange keys) {
+  for (std::uint64_t at = keys.begin, end = 0; at < keys.end; at = end) {
+    const std::uint64_t grid = split_keys(target_, at);
+    end = std::min(
+        {keys.end, core::round_down(at, grid) + grid, next_cut(k_, sequence.k, at), next_cut(v_, sequence.v, at)});
+    const KeySource k = source_of(k_, sequence.k, at);
+    const KeySource v = source_of(v_, sequence.v, at);
+    splits_.push_back({{.query_tile = static_cast<std::uint32_t>(query_tiles_.size()),
+                        .first_key = static_cast<std::uint32_t>(at),
+                        .keys = static_cast<std::uint32_t>(end - at),
+                        .first_partial = 0,
+                        .rotated = v == KeySource::sealed ? 1U : 0U},
+                       k,
+                       v});
   }
-  return splits;
 }
 
 Status AttendPlanner::add(const AttendSequence& sequence) {
   const std::uint64_t vectors = sequence.query_tokens * group_;
-  const auto sequence_index = static_cast<std::uint32_t>(sequences_++);
+  const auto sequence_index = static_cast<std::uint32_t>(sequences_.size());
   const KeyRange all = kept(sequence, k_, v_);
-  for (const std::uint64_t word :
-       {sequence.length, sequence.query_tokens, sequence.token, all.begin,
-        add_page_table(k_, sequence.k, sequence.length), add_page_table(v_, sequence.v, sequence.length),
-        sequence.k.ring.value_or(0), sequence.v.ring.value_or(0), std::uint64_t{sequence.k.sinks.value_or(0)},
-        std::uint64_t{sequence.v.sinks.value_or(0)}}) {
-    sequence_words_.push_back(static_cast<std::uint32_t>(word));
-  }
+  sequences_.push_back({.tokens = static_cast<std::uint32_t>(sequence.length),
+                        .query_tokens = static_cast<std::uint32_t>(sequence.query_tokens),
+                        .first_query_token = static_cast<std::uint32_t>(sequence.token),
+                        .first_key = static_cast<std::uint32_t>(all.begin),
+                        .k = add_side(k_, sequence.k, sequence.length),
+                        .v = add_side(v_, sequence.v, sequence.length)});
   if (Status status = check_words(); !status) return status;
   for (std::uint64_t first = 0; first < vectors; first += most_vectors_) {
     const std::uint64_t count = std::min<std::uint64_t>(most_vectors_, vectors - first);
-    const std::uint64_t begin = seen(call_, sequence, all, first / group_).begin;
-    const std::uint64_t end = seen(call_, sequence, all, (first + count - 1) / group_).end;
-    QueryTile query_tile{sequence_index, static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(count),
-                         splits_of(sequence, begin, end)};
-    splits_ += query_tile.splits.size();
-    query_tiles_.push_back(std::move(query_tile));
+    const auto first_split = static_cast<std::uint32_t>(splits_.size());
+    add_splits(sequence, {seen(call_, sequence, all, first / group_).begin,
+                          seen(call_, sequence, all, (first + count - 1) / group_).end});
+    query_tiles_.push_back({.sequence = sequence_index,
+                            .first_vector = static_cast<std::uint32_t>(first),
+                            .vectors = static_cast<std::uint32_t>(count),
+                            .first_split = first_split,
+                            .splits = static_cast<std::uint32_t>(splits_.size()) - first_split});
     if (Status status = core::first_error({check_words(), check_partials(query_tiles_.back())}); !status) return status;
   }
   return {};
@@ -134,73 +151,76 @@ std::uint64_t AttendPlanner::round_bytes() const {
 }
 
 Status AttendPlanner::check_words() const {
-  const std::uint64_t words = kPlanSequences + sequence_words_.size() + page_tables_.size() +
-                              query_tiles_.size() * kQueryTileWords + splits_ * (kSplitWords + 1);
+  const std::uint64_t words = kPlanHeaderWords + sequences_.size() * kPlanSequenceWords + page_tables_.size() +
+                              query_tiles_.size() * kQueryTileWords + splits_.size() * (kKvSplitWords + 1);
   const std::uint64_t bytes = words * sizeof(std::uint32_t);
   return runtime::check_upload(target_, bytes,
                                [&] { return core::text("{}: a plan takes at least {} bytes", kAttend, bytes); });
 }
 
-Status AttendPlanner::check_partials(const QueryTile& query_tile) const {
-  const std::uint64_t bytes = partials_of(query_tile) * partial_bytes();
+Status AttendPlanner::check_partials(const QueryTile& tile) const {
+  const std::uint64_t bytes = partials_of(tile) * partial_bytes();
   return runtime::check_upload(target_, bytes, [&] {
-    return core::text("{}: partial results of {} query vectors take {} bytes", kAttend, k_.heads() * query_tile.vectors,
+    return core::text("{}: partial results of {} query vectors take {} bytes", kAttend, k_.heads() * tile.vectors,
                       bytes);
   });
 }
 
-void AttendPlanner::write(AttendPlan& plan) const {
-  for (const QueryTile& query_tile : query_tiles_) plan.vectors = std::max(plan.vectors, query_tile.vectors);
-  plan.words = {0, 0};
-  plan.words.insert(plan.words.end(), sequence_words_.begin(), sequence_words_.end());
-  const auto tables = static_cast<std::uint32_t>(plan.words.size());
-  for (std::size_t at = kPlanSequences; at < tables; at += kSequenceWords) {
-    plan.words[at + kSequencePageTable] += tables;
-    plan.words[at + kSequencePageTable + 1] += tables;
-  }
-  plan.words.insert(plan.words.end(), page_tables_.begin(), page_tables_.end());
-  plan.words[kPlanQueryTiles] = static_cast<std::uint32_t>(plan.words.size());
-  std::uint32_t splits = 0;
-  for (const QueryTile& query_tile : query_tiles_) {
-    const auto count = static_cast<std::uint32_t>(query_tile.splits.size());
-    for (const std::uint32_t word : {query_tile.sequence, query_tile.first, query_tile.vectors, splits, count}) {
-      plan.words.push_back(word);
-    }
-    splits += count;
-  }
-  plan.words[kPlanSplits] = static_cast<std::uint32_t>(plan.words.size());
-  write_rounds(plan);
+void AttendPlanner::write(AttendPlan& plan) {
+  for (const QueryTile& tile : query_tiles_) plan.vectors = std::max(plan.vectors, tile.vectors);
+  assign_rounds(plan);
+  write_words(plan);
+  write_launches(plan);
 }
 
-void AttendPlanner::write_rounds(AttendPlan& plan) const {
-  const std::uint64_t heads = k_.heads();
-  std::uint32_t split_index = 0;
-  std::vector<std::map<std::pair<KeySource, KeySource>, std::vector<Turn>>> orders;
+// A round is as many query tiles as have room for their partial results, or one.
+void AttendPlanner::assign_rounds(AttendPlan& plan) {
   std::uint64_t partials = 0;
   for (std::uint32_t index = 0; index < query_tiles_.size(); ++index) {
-    const QueryTile& query_tile = query_tiles_[index];
-    const std::uint64_t wanted = partials_of(query_tile);
-    if (plan.rounds.empty() || (partials > 0 && (partials + wanted) * partial_bytes() > round_bytes())) {
+    const QueryTile& tile = query_tiles_[index];
+    if (plan.rounds.empty() || (partials > 0 && (partials + partials_of(tile)) * partial_bytes() > round_bytes())) {
       plan.rounds.push_back({index, 0, {}});
-      orders.emplace_back();
       partials = 0;
     }
     ++plan.rounds.back().query_tiles;
-    for (const KvSplit& split : query_tile.splits) {
-      for (const std::uint64_t word : {std::uint64_t{index}, split.key, split.keys, partials,
-                                       std::uint64_t{split.v == KeySource::sealed ? 1U : 0U}}) {
-        plan.words.push_back(static_cast<std::uint32_t>(word));
-      }
-      orders.back()[{split.k, split.v}].push_back({query_tile.sequence, split.key, split_index++});
-      partials += heads * query_tile.vectors;
+    for (std::uint32_t i = 0; i < tile.splits; ++i) {
+      splits_[tile.first_split + i].split.first_partial = static_cast<std::uint32_t>(partials);
+      partials += k_.heads() * tile.vectors;
     }
     plan.partial_bytes = std::max(plan.partial_bytes, partials * partial_bytes());
   }
-  for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
-    for (auto& [sources, turns] : orders[round]) {
-      plan.rounds[round].launches.push_back({sources.first, sources.second,
-                                             static_cast<std::uint32_t>(plan.words.size()),
-                                             static_cast<std::uint32_t>(turns.size())});
+}
+
+void AttendPlanner::write_words(AttendPlan& plan) const {
+  const std::uint64_t page_tables = kPlanHeaderWords + sequences_.size() * kPlanSequenceWords;
+  const std::uint64_t query_tiles = page_tables + page_tables_.size();
+  const std::uint64_t splits = query_tiles + query_tiles_.size() * kQueryTileWords;
+  append(plan.words, PlanHeader{.query_tiles = static_cast<std::uint32_t>(query_tiles),
+                                .splits = static_cast<std::uint32_t>(splits)});
+  for (PlanSequence sequence : sequences_) {
+    sequence.k.page_table += static_cast<std::uint32_t>(page_tables);
+    sequence.v.page_table += static_cast<std::uint32_t>(page_tables);
+    append(plan.words, sequence);
+  }
+  plan.words.insert(plan.words.end(), page_tables_.begin(), page_tables_.end());
+  for (const QueryTile& tile : query_tiles_) append(plan.words, tile);
+  for (const SourcedSplit& one : splits_) append(plan.words, one.split);
+}
+
+// The splits of a round with the same sources are launched together.
+void AttendPlanner::write_launches(AttendPlan& plan) const {
+  for (AttendRound& round : plan.rounds) {
+    std::map<std::pair<KeySource, KeySource>, std::vector<Turn>> launches;
+    for (std::uint32_t i = 0; i < round.query_tiles; ++i) {
+      const QueryTile& tile = query_tiles_[round.first_query_tile + i];
+      for (std::uint32_t index = tile.first_split; index < tile.first_split + tile.splits; ++index) {
+        const SourcedSplit& one = splits_[index];
+        launches[{one.k, one.v}].push_back({tile.sequence, one.split.first_key, index});
+      }
+    }
+    for (auto& [sources, turns] : launches) {
+      round.launches.push_back({sources.first, sources.second, static_cast<std::uint32_t>(plan.words.size()),
+                                static_cast<std::uint32_t>(turns.size())});
       std::ranges::sort(turns);
       for (const Turn& turn : turns) plan.words.push_back(turn.split);
     }

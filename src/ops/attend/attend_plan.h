@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "ops/attend/attend.h"
+#include "ops/attend/key_range.h"
 
 // Which keys a call looks at, in which ranges, and for which queries together.
 
@@ -54,16 +55,14 @@ class AttendPlanner {
   // Refuses what is too large for kernels as soon as it is.
   Status add(const AttendSequence& sequence);
 
-  void write(AttendPlan& plan) const;
+  // Once, after the last sequence.
+  void write(AttendPlan& plan);
 
  private:
-  struct KvSplit {
-    std::uint64_t key, keys;
+  // Where a split's keys and values come from is said by its launch.
+  struct SourcedSplit {
+    KvSplit split;
     KeySource k, v;
-  };
-  struct QueryTile {
-    std::uint32_t sequence, first, vectors;
-    std::vector<KvSplit> splits;
   };
   // The query tiles of a sequence come to the same keys one after the other, while these are still in a cache.
   struct Turn {
@@ -74,25 +73,28 @@ class AttendPlanner {
     friend auto operator<=>(const Turn&, const Turn&) = default;
   };
 
-  std::uint64_t add_page_table(const StoredSide& side, const KvPages& pages, std::uint64_t length);
-  std::vector<KvSplit> splits_of(const AttendSequence& sequence, std::uint64_t begin, std::uint64_t end) const;
-  std::uint64_t partials_of(const QueryTile& query_tile) const {
-    return query_tile.splits.size() * k_.heads() * query_tile.vectors;
+  PlanSide add_side(const StoredSide& side, const KvPages& pages, std::uint64_t length);
+  void add_splits(const AttendSequence& sequence, KeyRange keys);
+  std::uint64_t partials_of(const QueryTile& tile) const {
+    return std::uint64_t{tile.splits} * k_.heads() * tile.vectors;
   }
   std::uint64_t partial_bytes() const { return partial_floats(static_cast<uint>(v_.dim())) * sizeof(float); }
   std::uint64_t round_bytes() const;
   Status check_words() const;
-  Status check_partials(const QueryTile& query_tile) const;
-  void write_rounds(AttendPlan& plan) const;
+  Status check_partials(const QueryTile& tile) const;
+  void assign_rounds(AttendPlan& plan);
+  void write_words(AttendPlan& plan) const;
+  void write_launches(AttendPlan& plan) const;
 
   const Attend& call_;
   const StoredSide& k_;
   const StoredSide& v_;
   const runtime::Target& target_;
   std::uint64_t most_vectors_, group_;
-  std::uint64_t sequences_ = 0, splits_ = 0;
-  std::vector<std::uint32_t> sequence_words_, page_tables_;
+  std::vector<PlanSequence> sequences_;
+  std::vector<std::uint32_t> page_tables_;
   std::vector<QueryTile> query_tiles_;
+  std::vector<SourcedSplit> splits_;
 };
 
 }  // namespace rota::ops

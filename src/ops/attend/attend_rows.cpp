@@ -17,7 +17,7 @@ std::uintptr_t address_of(const std::byte* at) noexcept { return reinterpret_cas
 
 }  // namespace
 
-SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
+SideRows::SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, PlanReader plan,
                    const AttendSimd& simd) noexcept
     : memory_(memory),
       strides_(strides),
@@ -68,15 +68,15 @@ const float* SideRows::rows(std::uint64_t key, std::uint64_t count) noexcept {
 }
 
 SideRows::Run SideRows::run_at(const SequenceHead& of, std::uint64_t key) const noexcept {
-  std::uint64_t page = of.sequence[kSequenceSinks + shape_.side];
+  const PlanSide& side = side_of(of);
+  std::uint64_t page = side.sinks;
   std::uint64_t slot = key;
   std::uint64_t count = kNever;
   if (!shape_.sinks) {
-    const std::uint32_t ring = of.sequence[kSequenceRing + shape_.side];
     auto position = static_cast<std::uint32_t>(key);  // as all of the plan
-    if (ring != 0) position %= ring;
-    if (ring != 0) count = ring - position;
-    page = physical_page(of.sequence, position / shape_.page);
+    if (side.ring != 0) position %= side.ring;
+    if (side.ring != 0) count = side.ring - position;
+    page = physical_page(side, position / shape_.page);
     slot = position % shape_.page;
     count = std::min(count, shape_.page - slot);
   }

@@ -7,21 +7,11 @@
 #include "codec/dense/rows.h"
 #include "ops/attend/attend.params.h"
 #include "ops/attend/attend_kernels.h"
+#include "ops/attend/key_range.h"
+#include "ops/attend/plan_reader.h"
 #include "runtime/strides.params.h"
 
 namespace rota::ops {
-
-// Keys of a key block, [begin, end).
-struct KeyRange {
-  std::uint64_t begin, end;
-
-  bool holds(std::uint64_t key) const noexcept { return key >= begin && key < end; }
-  bool empty() const noexcept { return begin >= end; }
-  bool operator==(const KeyRange&) const = default;
-  KeyRange in(const KeyRange& other) const noexcept {
-    return {begin > other.begin ? begin : other.begin, end < other.end ? end : other.end};
-  }
-};
 
 // Keys or values of one head, wherever a sequence has them.
 class SideRows {
@@ -32,7 +22,7 @@ class SideRows {
   };
   // One head's keys of one sequence.
   struct SequenceHead {
-    const std::uint32_t* sequence;
+    const PlanSequence* sequence;
     std::uint64_t head;
 
     bool operator==(const SequenceHead&) const = default;
@@ -41,7 +31,7 @@ class SideRows {
   static constexpr std::uint64_t kRowsAtOnce = 16;  // that are wide
   static constexpr float kLevelScale = 1.0F / (1 << kScaleExponent);
 
-  SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, const std::uint32_t* plan,
+  SideRows(const std::byte* memory, const SlotStrides& strides, const Shape& shape, PlanReader plan,
            const AttendSimd& simd) noexcept;
 
   bool sealed() const noexcept { return layout_.bits != 0; }
@@ -84,11 +74,14 @@ class SideRows {
     std::uint64_t count;
   };
 
-  std::uint64_t physical_page(const std::uint32_t* sequence, std::uint64_t page) const noexcept {
-    return plan_[static_cast<std::uint32_t>(sequence[kSequencePageTable + shape_.side] + page)];
+  const PlanSide& side_of(const SequenceHead& of) const noexcept {
+    return shape_.side == kKeys ? of.sequence->k : of.sequence->v;
+  }
+  std::uint64_t physical_page(const PlanSide& side, std::uint64_t page) const noexcept {
+    return plan_.word(static_cast<std::uint32_t>(side.page_table + page));
   }
   const std::byte* page_of(const SequenceHead& of, std::uint64_t key) const noexcept {
-    const std::uint64_t page = physical_page(of.sequence, sealed_page(key));
+    const std::uint64_t page = physical_page(side_of(of), sealed_page(key));
     return memory_ + 4 * (strides_.offset + page * strides_.page + of.head * strides_.head);
   }
   std::uint32_t sealed_slot(std::uint64_t key) const noexcept {
@@ -106,7 +99,7 @@ class SideRows {
   const std::byte* memory_;
   const SlotStrides strides_;
   const Shape shape_;
-  const std::uint32_t* plan_;
+  const PlanReader plan_;
   const AttendSimd& simd_;
   const DType dtype_;
   const PageLayout layout_;

@@ -30,6 +30,8 @@ layout(set = 0, binding = 4) readonly buffer KeyTable { uint key_table[]; };
 layout(set = 0, binding = 5) readonly buffer ValueTable { uint value_table[]; };
 layout(set = 0, binding = 6) writeonly buffer Partials { float partials[]; };
 
+#include "ops/attend/plan.glsl"
+
 const uint kLanes = kAttendGroupSize;
 const uint kQuadTokens = 4u;
 const uint kTileQuads = kTileTokens / kQuadTokens;
@@ -77,19 +79,12 @@ shared float positions[kVectors];  // of the query token, from the first key
 
 const uint kDots = kVectors * kLaneNumbers;  // in lane_numbers, after the largest logits
 
-// Where a sequence's keys or values lie.
-struct StoredAt {
-  uint page_table;  // word of the plan
-  uint ring;
-  uint sinks;
-};
-
 // The workgroup's present work.
-uint query_tile, sequence;  // words of the plan
-uint vectors, heads, kv_head;
+QueryTile query_tile;
+PlanSequence sequence;
+uint heads, kv_head;
 uint first_partial;
 uvec2 range;  // of keys, from and to
-StoredAt stored_keys, stored_values;
 
 // This lane's, for each vector: its quad's logits and share of the mean's product, what it has added up, and of each of
 // its columns the output, [vector][turn]. Globals: arrays of such sizes do not come back from functions.
@@ -138,29 +133,29 @@ vec4 add_scaled(vec4 sum, vec4 by, vec4 a, vec4 b, vec4 c, vec4 d) {
 
 // The first word of a key's sealed page, and the first element of a dense row.
 uint key_page(uint key) {
-  return low(p.k.offset) + plan[stored_keys.page_table + key / p.k_page] * low(p.k.page) + kv_head * low(p.k.head);
+  return low(p.k.offset) + plan[sequence.k.page_table + key / p.k_page] * low(p.k.page) + kv_head * low(p.k.head);
 }
 
 uint value_page(uint key) {
-  return low(p.v.offset) + plan[stored_values.page_table + key / p.v_page] * low(p.v.page) + kv_head * low(p.v.head);
+  return low(p.v.offset) + plan[sequence.v.page_table + key / p.v_page] * low(p.v.page) + kv_head * low(p.v.head);
 }
 
-uint dense_row(SlotStrides strides, StoredAt stored, uint page_slots, uint key) {
-  const uint slot = stored.ring == 0u ? key : key % stored.ring;
-  return low(strides.offset) + plan[stored.page_table + slot / page_slots] * low(strides.page) +
+uint dense_row(SlotStrides strides, PlanSide side, uint page_slots, uint key) {
+  const uint slot = side.ring == 0u ? key : key % side.ring;
+  return low(strides.offset) + plan[side.page_table + slot / page_slots] * low(strides.page) +
          slot % page_slots * low(strides.slot) + kv_head * low(strides.head);
 }
 
-uint sink_row(SlotStrides strides, StoredAt stored, uint key) {
-  return low(strides.offset) + stored.sinks * low(strides.page) + key * low(strides.slot) + kv_head * low(strides.head);
+uint sink_row(SlotStrides strides, PlanSide side, uint key) {
+  return low(strides.offset) + side.sinks * low(strides.page) + key * low(strides.slot) + kv_head * low(strides.head);
 }
 
 uint key_row(uint key) {
-  return (p.flags & kKeySinks) != 0u ? sink_row(p.k, stored_keys, key) : dense_row(p.k, stored_keys, p.k_page, key);
+  return (p.flags & kKeySinks) != 0u ? sink_row(p.k, sequence.k, key) : dense_row(p.k, sequence.k, p.k_page, key);
 }
 
 uint value_row(uint key) {
-  return (p.flags & kValueSinks) != 0u ? sink_row(p.v, stored_values, key) : dense_row(p.v, stored_values, p.v_page, key);
+  return (p.flags & kValueSinks) != 0u ? sink_row(p.v, sequence.v, key) : dense_row(p.v, sequence.v, p.v_page, key);
 }
 
 // Among a vector's lane_numbers.
@@ -218,8 +213,8 @@ PageLayout value_layout() { return PageLayout(kValues, kValueBits, kValueDim, p.
 
 // The scaled query of a vector of the query tile: its unit in `queries`.
 uint query_unit(uint nth) {
-  const uint vector = plan[query_tile + kQueryTileVector] + nth;
-  const uint token = plan[sequence + kSequenceToken] + vector / p.group;
+  const uint vector = query_tile.first_vector + nth;
+  const uint token = sequence.first_query_token + vector / p.group;
   const uint index = token * heads + kv_head * p.group + vector % p.group;
   return (query_header(heads) + index * padded_floats(kKeyDim)) / 4u;
 }
@@ -230,20 +225,20 @@ void read_queries() {
   const uint rotated = kKeysSealed ? p.tokens * heads * padded_floats(kKeyDim) / 4u : 0u;
   for (uint i = lane; i < kVectors * kColumns; i += kLanes) {
     const uint nth = i / kColumns;
-    query[i] = nth < vectors ? queries[query_unit(nth) + rotated + i % kColumns] : vec4(0.0);
+    query[i] = nth < query_tile.vectors ? queries[query_unit(nth) + rotated + i % kColumns] : vec4(0.0);
   }
   for (uint nth = lane; nth < kVectors; nth += kLanes) {
-    const uint vector = plan[query_tile + kQueryTileVector] + nth;
+    const uint vector = query_tile.first_vector + nth;
     const uint head = kv_head * p.group + vector % p.group;
-    const uint query_tokens = plan[sequence + kSequenceQueryTokens];
-    uvec2 sees = uvec2(plan[sequence + kSequenceFirst], plan[sequence + kSequenceLength]);
+    const uint query_tokens = sequence.query_tokens;
+    uvec2 sees = uvec2(sequence.first_key, sequence.tokens);
     positions[nth] = float(int(sees.y + vector / p.group) - int(query_tokens + range.x));
     if ((p.flags & kCausal) != 0u) {
       sees.y = sees.y - query_tokens + vector / p.group + 1u;
       if (p.window != 0u && sees.y > p.window) sees.x = max(sees.x, sees.y - p.window);
     }
-    seen[nth] = nth < vectors ? clamp(sees, range.xx, range.yy) : uvec2(0u);
-    slopes[nth] = nth < vectors ? queries[head / 4u][head % 4u] : 0.0;
+    seen[nth] = nth < query_tile.vectors ? clamp(sees, range.xx, range.yy) : uvec2(0u);
+    slopes[nth] = nth < query_tile.vectors ? queries[head / 4u][head % 4u] : 0.0;
   }
 }
 
@@ -315,7 +310,7 @@ void find_mean_products(uint first_key) {
     for (uint unit = lane % page_lanes; unit < kKeyDim / 8u; unit += page_lanes) {
       const uvec4 words = key_units[page + unit];
       [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-        const uint at = query_unit(min(g, vectors - 1u)) + 2u * unit;
+        const uint at = query_unit(min(g, query_tile.vectors - 1u)) + 2u * unit;
         const vec4 both = fma(queries[at], finite_halves(words.xy), queries[at + 1u] * finite_halves(words.zw));
         dots[g] += (both.x + both.y) + (both.z + both.w);
       }
@@ -511,19 +506,19 @@ void write_partials() {
   barrier();  // weights have been read
   [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[g * kLaneNumbers + slot_of(lane)] = exp_sums[g];
   barrier();
-  for (uint g = lane; g < vectors; g += kLanes) {
+  for (uint g = lane; g < query_tile.vectors; g += kLanes) {
     float sum = 0.0;
     for (uint i = 0u; i < kLanes; i++) sum += lane_numbers[g * kLaneNumbers + slot_of(i)];
     partials[(first_partial + g) * partial_floats(kValueDim) + 1u] = sum;
   }
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-    if (lane == 0u && g < vectors) partials[(first_partial + g) * partial_floats(kValueDim)] = max_logits[g];
+    if (lane == 0u && g < query_tile.vectors) partials[(first_partial + g) * partial_floats(kValueDim)] = max_logits[g];
   }
   [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) {
     [[unroll]] for (uint g = 0u; g < kVectors; g++) weights[g * kLanes + lane] = outs[g * kTurns + turn];
     barrier();
     const uint columns = min(kValueColumns - turn * kLanes, kLanes);
-    for (uint i = lane; i < vectors * columns; i += kLanes) {
+    for (uint i = lane; i < query_tile.vectors * columns; i += kLanes) {
       const uint g = i / columns;
       vec4 sum = vec4(0.0);
       for (uint n = 0u; n < kGroups; n++) sum += weights[g * kLanes + n * columns + i % columns];
@@ -536,16 +531,13 @@ void write_partials() {
 }
 
 void select(uint item) {
-  const uint split = plan[kPlanSplits] + plan[p.first_split + item / p.kv_heads] * kSplitWords;
-  query_tile = plan[kPlanQueryTiles] + plan[split + kSplitQueryTile] * kQueryTileWords;
-  sequence = kPlanSequences + plan[query_tile + kQueryTileSequence] * kSequenceWords;
-  vectors = plan[query_tile + kQueryTileVectors];
+  const KvSplit split = kv_split_at(plan[p.first_split + item / p.kv_heads]);
+  query_tile = query_tile_at(split.query_tile);
+  sequence = plan_sequence(query_tile.sequence);
   heads = p.kv_heads * p.group;
   kv_head = item % p.kv_heads;
-  first_partial = plan[split + kSplitPartial] + kv_head * vectors;
-  range = plan[split + kSplitKey] + uvec2(0u, plan[split + kSplitKeys]);
-  stored_keys = StoredAt(plan[sequence + kSequencePageTable], plan[sequence + kSequenceRing], plan[sequence + kSequenceSinks]);
-  stored_values = StoredAt(plan[sequence + kSequencePageTable + 1u], plan[sequence + kSequenceRing + 1u], plan[sequence + kSequenceSinks + 1u]);
+  first_partial = split.first_partial + kv_head * query_tile.vectors;
+  range = split.first_key + uvec2(0u, split.keys);
   [[unroll]] for (uint g = 0u; g < kVectors; g++) {
     max_logits[g] = kNoLogit;
     exp_sums[g] = 0.0;

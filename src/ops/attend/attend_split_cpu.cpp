@@ -35,18 +35,18 @@ class SplitKernel {
 
   // A work item is one KV split and one kv head. What `next` begins with is prefetched while this one ends.
   void run(std::uint64_t item, std::uint64_t next) noexcept {
-    const KvSplit split = split_of(item);
-    after_ = split_of(next);
-    head_ = split.head_of;
+    const WorkItem work = work_item(item);
+    after_ = work_item(next);
+    head_ = work.head_of;
     k_.select(head_);
     v_.select(head_);
-    vectors_ = split.query_tile[kQueryTileVectors];
+    vectors_ = work.query_tile->vectors;
     mean_page_ = kNever;
     seen_by_all_ = {0, kNever};
     all_plain_ = true;
-    const std::uint64_t first_partial = split.words[kSplitPartial] + head_.head * vectors_;
+    const std::uint64_t first_partial = work.split->first_partial + head_.head * vectors_;
     for (std::uint32_t i = 0; i < vectors_; ++i) {
-      prepare(i, split.query_tile[kQueryTileVector] + i);
+      prepare(i, work.query_tile->first_vector + i);
       seen_by_all_ = seen_by_all_.in(seen_[i]);
       all_plain_ = all_plain_ && is_plain(i);
       output_[i] = outputs_ + std::size_t{i} * v_.stride();
@@ -63,13 +63,13 @@ class SplitKernel {
     }
     if (k_.in_rows()) simd_.dense.pack(query_, vectors_, k_.stride(), packed_);
     if (v_.sealed() && in_bytes) v_work_ = work_of(v_, simd_.tile.add_values);
-    for (std::uint64_t at = split.keys.begin; at < split.keys.end; at = block_ + kKeyBlock) {
+    for (std::uint64_t at = work.keys.begin; at < work.keys.end; at = block_ + kKeyBlock) {
       block_ = core::round_down(at, kKeyBlock);
-      keys_ = {at, std::min<std::uint64_t>(split.keys.end, block_ + kKeyBlock)};
+      keys_ = {at, std::min<std::uint64_t>(work.keys.end, block_ + kKeyBlock)};
       all_see_all_ = seen_by_all_.begin <= block_ && keys_.begin == block_ &&
                      std::min(seen_by_all_.end, keys_.end) == block_ + kKeyBlock;
-      next_ = keys_.end < split.keys.end ? KvSplit{.head_of = head_, .keys = first_block({keys_.end, split.keys.end})}
-                                         : KvSplit{.head_of = after_.head_of, .keys = first_block(after_.keys)};
+      next_ = keys_.end < work.keys.end ? WorkItem{.head_of = head_, .keys = first_block({keys_.end, work.keys.end})}
+                                        : WorkItem{.head_of = after_.head_of, .keys = first_block(after_.keys)};
       if (k_.sealed() && in_bytes) {
         find_logits_of_tiles();
       } else if (k_.in_rows()) {
@@ -95,23 +95,20 @@ class SplitKernel {
   }
 
  private:
-  struct KvSplit {
-    const std::uint32_t* words = nullptr;
-    const std::uint32_t* query_tile = nullptr;
+  struct WorkItem {
+    const KvSplit* split = nullptr;
+    const QueryTile* query_tile = nullptr;
     SideRows::SequenceHead head_of;
     KeyRange keys;
   };
 
-  KvSplit split_of(std::uint64_t item) const noexcept {
-    const std::uint32_t* const split =
-        plan_ + plan_[kPlanSplits] + plan_[p_.first_split + item / p_.kv_heads] * std::size_t{kSplitWords};
-    const std::uint32_t* const query_tile =
-        plan_ + plan_[kPlanQueryTiles] + split[kSplitQueryTile] * std::size_t{kQueryTileWords};
-    const std::uint64_t key = split[kSplitKey];
-    return {split,
-            query_tile,
-            {plan_ + kPlanSequences + query_tile[kQueryTileSequence] * std::size_t{kSequenceWords}, item % p_.kv_heads},
-            {key, key + split[kSplitKeys]}};
+  WorkItem work_item(std::uint64_t item) const noexcept {
+    const KvSplit& split = plan_.kv_split(plan_.word(static_cast<std::uint32_t>(p_.first_split + item / p_.kv_heads)));
+    const QueryTile& tile = plan_.query_tile(split.query_tile);
+    return {&split,
+            &tile,
+            {&plan_.sequence(tile.sequence), item % p_.kv_heads},
+            {split.first_key, std::uint64_t{split.first_key} + split.keys}};
   }
 
   static KeyRange first_block(const KeyRange& keys) noexcept {
@@ -120,23 +117,22 @@ class SplitKernel {
 
   // Which keys a vector sees, and where its query is.
   void prepare(std::uint32_t i, std::uint32_t vector) noexcept {
-    const std::uint32_t* const sequence = head_.sequence;
+    const PlanSequence& sequence = *head_.sequence;
     const std::uint64_t query_token = vector / p_.group;
     const std::uint64_t query_head = head_.head * p_.group + vector % p_.group;
     const std::uint64_t heads = std::uint64_t{p_.kv_heads} * p_.group;
-    const std::uint64_t index = (sequence[kSequenceToken] + query_token) * heads + query_head;
+    const std::uint64_t index = (sequence.first_query_token + query_token) * heads + query_head;
     query_[i] = queries_ + query_header(static_cast<std::uint32_t>(heads)) + index * k_.stride();
     rotated_[i] = query_[i] + p_.tokens * heads * k_.stride();
     slope_[i] = queries_[query_head];
     logit_scale_[i] = is_plain(i) ? kLog2OfE : 1.0F;
-    seen_[i] = {sequence[kSequenceFirst], sequence[kSequenceLength]};
+    seen_[i] = {sequence.first_key, sequence.tokens};
     if ((p_.flags & kCausal) != 0) {
-      seen_[i].end = seen_[i].end - sequence[kSequenceQueryTokens] + query_token + 1;
+      seen_[i].end = seen_[i].end - sequence.query_tokens + query_token + 1;
       const std::uint64_t end = seen_[i].end;
       if (p_.window != 0 && end > p_.window) seen_[i].begin = std::max<std::uint64_t>(seen_[i].begin, end - p_.window);
     }
-    position_[i] = std::int64_t{sequence[kSequenceLength]} - sequence[kSequenceQueryTokens] +
-                   static_cast<std::int64_t>(query_token);
+    position_[i] = std::int64_t{sequence.tokens} - sequence.query_tokens + static_cast<std::int64_t>(query_token);
   }
 
   bool sees_some(std::uint32_t i) const noexcept { return all_see_all_ || !seen_[i].in(keys_).empty(); }
@@ -423,13 +419,13 @@ class SplitKernel {
   }();
 
   const AttendSplitParams& p_;
-  const std::uint32_t* const plan_;
+  const PlanReader plan_;
   const float* const queries_;
   float* const partials_;
   const AttendSimd& simd_;
   SideRows k_, v_;
   SideRows::SequenceHead head_{};
-  KvSplit after_, next_;  // the next work item's, and the next key block's
+  WorkItem after_, next_;  // the next work item's, and the next key block's
   std::uint32_t vectors_ = 0;
   std::uint64_t block_ = 0;  // its first key, seen or not
   KeyRange keys_{};          // of the key block

@@ -17,6 +17,7 @@
 
 #include "core/extent.h"
 #include "harness/on_device.h"
+#include "ops/attend/plan_reader.h"
 
 // The pure half of `attend`: every bad argument, and the plan that a good call leads to.
 
@@ -523,59 +524,58 @@ void require(bool holds, const char* what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-struct KvSplit {
-  std::uint64_t key, keys, partial;
+struct LaunchedSplit {
+  KvSplit split;
   KeySource k, v;
 
-  std::uint64_t end() const { return key + keys; }
+  std::uint64_t end() const { return std::uint64_t{split.first_key} + split.keys; }
 };
 
-struct QueryTile {
-  std::uint64_t sequence, first, vectors, round;
-  std::vector<KvSplit> splits;
+struct PlannedTile {
+  QueryTile tile;
+  std::uint64_t round;
+  std::vector<LaunchedSplit> splits;
 };
 
 // What the words of a plan say, as kernels read them.
-std::vector<QueryTile> query_tiles_of(const AttendPlan& plan) {
+std::vector<PlannedTile> query_tiles_of(const AttendPlan& plan) {
   struct Launched {
     KeySource k, v;
     std::uint64_t round;
   };
-  const auto& words = plan.words;
+  const PlanReader reader(plan.words.data());
   std::map<std::uint64_t, Launched> launches;  // by split
-  std::vector<QueryTile> query_tiles;
+  std::vector<PlannedTile> tiles;
   for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
-    require(plan.rounds[round].first_query_tile == query_tiles.size(),
-            "rounds have all query tiles, one after the other");
+    require(plan.rounds[round].first_query_tile == tiles.size(), "rounds have all query tiles, one after the other");
     for (std::size_t i = 0; i < plan.rounds[round].query_tiles; ++i) {
-      const std::uint32_t* const query_tile = &words.at(words[kPlanQueryTiles] + query_tiles.size() * kQueryTileWords);
-      query_tiles.push_back(
-          {query_tile[kQueryTileSequence], query_tile[kQueryTileVector], query_tile[kQueryTileVectors], round, {}});
+      tiles.push_back({reader.query_tile(tiles.size()), round, {}});
     }
     for (const AttendLaunch& launch : plan.rounds[round].launches) {
+      require(launch.first_split + launch.splits <= plan.words.size(), "a launch's splits are in the plan");
       for (std::uint32_t i = 0; i < launch.splits; ++i) {
-        const bool fresh = launches.insert({words.at(launch.first_split + i), {launch.k, launch.v, round}}).second;
+        const bool fresh = launches.insert({reader.word(launch.first_split + i), {launch.k, launch.v, round}}).second;
         require(fresh, "a split is launched once");
       }
     }
   }
   std::uint64_t splits = 0;
-  for (std::size_t index = 0; index < query_tiles.size(); ++index) {
-    QueryTile& query_tile = query_tiles[index];
-    const std::uint32_t* const of_query_tile = &words.at(words[kPlanQueryTiles] + index * kQueryTileWords);
-    require(of_query_tile[kQueryTileSplit] == splits, "query tiles have splits one after the other");
-    for (std::uint32_t i = 0; i < of_query_tile[kQueryTileSplits]; ++i, ++splits) {
+  for (std::size_t index = 0; index < tiles.size(); ++index) {
+    PlannedTile& planned = tiles[index];
+    require(planned.tile.first_split == splits, "query tiles have splits one after the other");
+    for (std::uint32_t i = 0; i < planned.tile.splits; ++i, ++splits) {
       require(launches.contains(splits), "every split is launched");
       const Launched& launched = launches.at(splits);
-      const std::uint32_t* const split = &words.at(words[kPlanSplits] + splits * kSplitWords);
-      require(split[kSplitQueryTile] == index, "a split knows its query tile");
-      require(launched.round == query_tile.round, "a query tile's splits are in its round");
-      require((split[kSplitRotated] != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
-      query_tile.splits.push_back({split[kSplitKey], split[kSplitKeys], split[kSplitPartial], launched.k, launched.v});
+      const KvSplit& split = reader.kv_split(splits);
+      require(split.query_tile == index, "a split knows its query tile");
+      require(launched.round == planned.round, "a query tile's splits are in its round");
+      require((split.rotated != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
+      planned.splits.push_back({split, launched.k, launched.v});
     }
   }
   require(launches.size() == splits, "every launched split is a query tile's");
-  return query_tiles;
+  require(reader.header().splits + splits * (kKvSplitWords + 1) == plan.words.size(), "no word is nobody's");
+  return tiles;
 }
 
 // A call's sequence, from the definitions in kv_view.h and ops.h, one key at a time.
@@ -620,22 +620,21 @@ struct ModelSequence {
   }
 
   // Whether a kernel finds a key in memory that is there, and where it should.
-  void check_page(const AttendPlan& plan, const KvSideView& side, std::uint32_t nth, std::uint64_t key) const {
-    const std::uint32_t* const sequence = &plan.words.at(kPlanSequences + index * kSequenceWords);
+  void check_page(const AttendPlan& plan, const KvSideView& side, std::uint64_t key) const {
+    const PlanReader reader(plan.words.data());
+    const PlanSide& planned = &side == &call.kv.k ? reader.sequence(index).k : reader.sequence(index).v;
     const KvPages& list = pages(side);
     if (source(side, key) == KeySource::sinks) {
-      require(sequence[kSequenceSinks + nth] == *list.sinks && *list.sinks < side.sinks->shape.pages,
-              "the page of sinks");
+      require(planned.sinks == *list.sinks && *list.sinks < side.sinks->shape.pages, "the page of sinks");
       return;
     }
-    const std::uint32_t ring = sequence[kSequenceRing + nth];
-    require(ring == list.ring.value_or(0), "the ring");
-    const std::uint64_t page = (ring == 0 ? key : key % ring) / side.dense.shape.page_slots;
-    const std::uint32_t at = sequence[kSequencePageTable + nth] + static_cast<std::uint32_t>(page);  // may wrap
-    require(at < plan.words[kPlanQueryTiles], "inside the tables");
-    require(plan.words[at] == list.page_table.at(page - list.first_page), "the physical page");
+    require(planned.ring == list.ring.value_or(0), "the ring");
+    const std::uint64_t page = (planned.ring == 0 ? key : key % planned.ring) / side.dense.shape.page_slots;
+    const std::uint32_t at = planned.page_table + static_cast<std::uint32_t>(page);  // may wrap
+    require(at < reader.header().query_tiles, "inside the page tables");
+    require(reader.word(at) == list.page_table.at(page - list.first_page), "the physical page");
     const bool sealed = source(side, key) == KeySource::sealed;
-    require(plan.words[at] < (sealed ? side.sealed->shape.pages : side.dense.shape.pages), "a page of the pool");
+    require(reader.word(at) < (sealed ? side.sealed->shape.pages : side.dense.shape.pages), "a page of the pool");
   }
 };
 
@@ -648,48 +647,48 @@ bool on_grid(const runtime::Target& target, std::uint64_t position) {
 }
 
 void check_query_tile(const ModelSequence& sequence, const runtime::Target& target, const AttendPlan& plan,
-                      const QueryTile& query_tile) {
-  const std::uint64_t first_token = query_tile.first / sequence.group();
-  const std::uint64_t last_token = (query_tile.first + query_tile.vectors - 1) / sequence.group();
+                      const PlannedTile& planned) {
+  const std::uint64_t first_token = planned.tile.first_vector / sequence.group();
+  const std::uint64_t last_token = (planned.tile.first_vector + planned.tile.vectors - 1) / sequence.group();
+  const auto& splits = planned.splits;
   std::uint64_t next = 0;  // split
   std::uint64_t covered = 0;
   for (std::uint64_t key = 0; key < sequence.length(); ++key) {
     bool seen = false;
-    for (std::uint64_t query_token = first_token; query_token <= last_token; ++query_token)
-      seen = seen || sequence.sees(query_token, key);
-    while (next < query_tile.splits.size() && query_tile.splits[next].end() <= key) ++next;
-    const bool held = next < query_tile.splits.size() && query_tile.splits[next].key <= key;
+    for (std::uint64_t token = first_token; token <= last_token; ++token) seen = seen || sequence.sees(token, key);
+    while (next < splits.size() && splits[next].end() <= key) ++next;
+    const bool held = next < splits.size() && splits[next].split.first_key <= key;
     require(held == seen, "splits have the keys that query tokens see, and no others");
     if (!held) continue;
     ++covered;
-    const KvSplit& split = query_tile.splits[next];
-    require(split.k == sequence.source(sequence.call.kv.k, key), "a split's keys have one source");
-    require(split.v == sequence.source(sequence.call.kv.v, key), "a split's values have one source");
-    require(key == split.key || !on_grid(target, key), "splits end on the grid");
-    sequence.check_page(plan, sequence.call.kv.k, 0, key);
-    sequence.check_page(plan, sequence.call.kv.v, 1, key);
-    const bool cut = key == split.key && next > 0;
-    require(!cut || on_grid(target, key) || split.k != query_tile.splits[next - 1].k ||
-                split.v != query_tile.splits[next - 1].v,
+    const LaunchedSplit& one = splits[next];
+    require(one.k == sequence.source(sequence.call.kv.k, key), "a split's keys have one source");
+    require(one.v == sequence.source(sequence.call.kv.v, key), "a split's values have one source");
+    const bool begins = key == one.split.first_key;
+    require(begins || !on_grid(target, key), "splits end on the grid");
+    sequence.check_page(plan, sequence.call.kv.k, key);
+    sequence.check_page(plan, sequence.call.kv.v, key);
+    const bool cut = begins && next > 0;
+    require(!cut || on_grid(target, key) || one.k != splits[next - 1].k || one.v != splits[next - 1].v,
             "splits end where they must only");
   }
   std::uint64_t keys = 0;
-  for (const KvSplit& split : query_tile.splits) keys += split.keys;
+  for (const LaunchedSplit& one : splits) keys += one.split.keys;
   require(keys == covered, "splits do not overlap");
 }
 
 void check_scratch(const Attend& call, const runtime::Target& target, const AttendPlan& plan,
-                   std::span<const QueryTile> query_tiles) {
+                   std::span<const PlannedTile> tiles) {
   const std::uint64_t bytes = 4 * (16 + core::round_up(call.out.shape.dim, 16));
   const std::uint64_t most = std::min<std::uint64_t>(std::uint64_t{128} << 20, target.limits.max_binding_bytes);
   std::uint64_t largest = 0;
   for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
     std::uint64_t used = 0;
-    for (const QueryTile& query_tile : query_tiles) {
-      if (query_tile.round != round) continue;
-      for (const KvSplit& split : query_tile.splits) {
-        require(split.partial == used, "partial results lie one after the other");
-        used += call.kv.k.dense.shape.heads * query_tile.vectors;
+    for (const PlannedTile& planned : tiles) {
+      if (planned.round != round) continue;
+      for (const LaunchedSplit& one : planned.splits) {
+        require(one.split.first_partial == used, "partial results lie one after the other");
+        used += call.kv.k.dense.shape.heads * planned.tile.vectors;
       }
     }
     require(used * bytes <= most || plan.rounds[round].query_tiles == 1, "rounds bound the scratch");
@@ -703,35 +702,34 @@ void check_scratch(const Attend& call, const runtime::Target& target, const Atte
 }
 
 void check_plan(const Attend& call, const runtime::Target& target, const AttendPlan& plan) {
-  const std::vector<QueryTile> query_tiles = query_tiles_of(plan);
+  const std::vector<PlannedTile> tiles = query_tiles_of(plan);
   const std::uint32_t most = is_cpu(target) ? kCpuVectors : kGpuVectors;
   require(plan.vectors <= most, "as many vectors as kernels hold");
   std::uint64_t token = 0;
   std::size_t next = 0;
   for (std::size_t index = 0; index < call.kv.lengths.size(); ++index) {
     const ModelSequence sequence{call, index};
-    const std::uint32_t* const words = &plan.words.at(kPlanSequences + index * kSequenceWords);
-    require(words[kSequenceLength] == sequence.length() && words[kSequenceQueryTokens] == sequence.query_tokens() &&
-                words[kSequenceToken] == token,
+    const PlanSequence& planned = PlanReader(plan.words.data()).sequence(index);
+    require(planned.tokens == sequence.length() && planned.query_tokens == sequence.query_tokens() &&
+                planned.first_query_token == token,
             "the sequence's numbers");
     for (std::uint64_t key = 0; key < sequence.length(); ++key) {
-      require(
-          (key >= words[kSequenceFirst]) == (sequence.is_there(call.kv.k, key) && sequence.is_there(call.kv.v, key)),
-          "the first key that is there");
+      require((key >= planned.first_key) == (sequence.is_there(call.kv.k, key) && sequence.is_there(call.kv.v, key)),
+              "the first key that is there");
     }
     std::uint64_t vectors = 0;
-    for (; next < query_tiles.size() && query_tiles[next].sequence == index; ++next) {
-      require(query_tiles[next].first == vectors && query_tiles[next].vectors > 0,
+    for (; next < tiles.size() && tiles[next].tile.sequence == index; ++next) {
+      require(tiles[next].tile.first_vector == vectors && tiles[next].tile.vectors > 0,
               "query tiles have all vectors, once");
-      require(query_tiles[next].vectors <= plan.vectors, "no query tile is larger than the largest");
-      vectors += query_tiles[next].vectors;
-      check_query_tile(sequence, target, plan, query_tiles[next]);
+      require(tiles[next].tile.vectors <= plan.vectors, "no query tile is larger than the largest");
+      vectors += tiles[next].tile.vectors;
+      check_query_tile(sequence, target, plan, tiles[next]);
     }
     require(vectors == sequence.query_tokens() * sequence.group(), "all vectors have query tiles");
     token += sequence.query_tokens();
   }
-  require(next == query_tiles.size(), "query tiles are in the order of their sequences");
-  check_scratch(call, target, plan, query_tiles);
+  require(next == tiles.size(), "query tiles are in the order of their sequences");
+  check_scratch(call, target, plan, tiles);
 }
 
 bool has_all_that_queries_see(const Attend& call) {
@@ -904,7 +902,7 @@ TEST_F(AttendPlans, OfASequenceDoNotDependOnOtherSequences) {
     const Call call = draw();
     const auto plan = check_attend(attend_of(call), target);
     RC_PRE(plan.ok());
-    const std::vector<QueryTile> together = query_tiles_of(*plan);
+    const std::vector<PlannedTile> together = query_tiles_of(*plan);
     std::uint64_t token = 0;
     std::size_t next = 0;
     for (std::size_t i = 0; i < call.query_tokens.size(); ++i) {
@@ -916,13 +914,15 @@ TEST_F(AttendPlans, OfASequenceDoNotDependOnOtherSequences) {
       alone.q = call.q.slice(token, call.query_tokens[i]);
       alone.out = call.out.slice(token, call.query_tokens[i]);
       token += call.query_tokens[i];
-      for (const QueryTile& query_tile : query_tiles_of(check_attend(attend_of(alone), target).value())) {
-        const QueryTile& same = together.at(next++);
-        RC_ASSERT(same.sequence == i);
-        RC_ASSERT(same.first == query_tile.first);
-        RC_ASSERT(same.vectors == query_tile.vectors);
-        const auto told = [](const KvSplit& split) { return std::tuple(split.key, split.keys, split.k, split.v); };
-        RC_ASSERT(std::ranges::equal(same.splits, query_tile.splits, {}, told, told));
+      for (const PlannedTile& planned : query_tiles_of(check_attend(attend_of(alone), target).value())) {
+        const PlannedTile& same = together.at(next++);
+        RC_ASSERT(same.tile.sequence == i);
+        RC_ASSERT(same.tile.first_vector == planned.tile.first_vector);
+        RC_ASSERT(same.tile.vectors == planned.tile.vectors);
+        const auto told = [](const LaunchedSplit& one) {
+          return std::tuple(one.split.first_key, one.split.keys, one.k, one.v);
+        };
+        RC_ASSERT(std::ranges::equal(same.splits, planned.splits, {}, told, told));
       }
     }
     RC_ASSERT(next == together.size());
@@ -956,15 +956,15 @@ TEST_F(AttendPlans, OfAMillionKeysInManySequencesAreSmall) {
   target.limits = {.max_binding_bytes = 20 << 20, .shared_memory_bytes = 32768};
   const auto plan = check(call);
   ASSERT_OK(plan);
-  const std::vector<QueryTile> query_tiles = query_tiles_of(*plan);
-  ASSERT_EQ(query_tiles.size(), kSequences);
-  for (const QueryTile& query_tile : query_tiles) ASSERT_EQ(query_tile.splits.size(), kSplitsOfAMillion);
-  check_scratch(attend_of(call), target, *plan, query_tiles);
-  // A query_tile's partial results: 2 heads, 4 vectors, 32 floats each.
+  const std::vector<PlannedTile> tiles = query_tiles_of(*plan);
+  ASSERT_EQ(tiles.size(), kSequences);
+  for (const PlannedTile& planned : tiles) ASSERT_EQ(planned.splits.size(), kSplitsOfAMillion);
+  check_scratch(attend_of(call), target, *plan, tiles);
+  // A query tile's partial results: 2 heads, 4 vectors, 32 floats each.
   constexpr std::uint64_t kQueryTileBytes = kSplitsOfAMillion * 2 * 4 * 32 * 4;
   EXPECT_EQ(plan->rounds.size(), (kSequences - 1) / ((20 << 20) / kQueryTileBytes) + 1);
-  EXPECT_EQ(plan->words.size(), kPlanSequences + kSequences * (kSequenceWords + 2 * 8192 + kQueryTileWords) +
-                                    kSequences * kSplitsOfAMillion * (kSplitWords + 1));
+  EXPECT_EQ(plan->words.size(), kPlanHeaderWords + kSequences * (kPlanSequenceWords + 2 * 8192 + kQueryTileWords) +
+                                    kSequences * kSplitsOfAMillion * (kKvSplitWords + 1));
 }
 
 }  // namespace
