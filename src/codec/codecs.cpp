@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "codec/refused.h"
 #include "codec/turbo/turbo.h"
 #include "core/error.h"
 
