@@ -14,29 +14,34 @@
 
 namespace rota::runtime {
 class DeviceState;
+struct Inside;
 }  // namespace rota::runtime
 
 namespace rota::inline ROTA_ABI {
 
+// What a device is.
 enum class DeviceKind : std::uint8_t { cpu, discrete_gpu, integrated_gpu, virtual_gpu, software_gpu };
 
+// The kind in words, as in "discrete GPU".
 ROTA_API std::string_view name(DeviceKind kind) noexcept;
 
+// What a device can do at most.
 struct Limits {
   std::uint64_t max_buffer_bytes = 0;
-  std::uint64_t max_binding_bytes = 0;  // what one view may span
-  std::uint32_t subgroup_size = 1;
-  std::uint32_t max_workgroup_size = 1;
-  std::uint32_t shared_memory_bytes = 0;
+  std::uint64_t max_binding_bytes = 0;    // that one view may span
+  std::uint32_t subgroup_size = 1;        // GPU: invocations
+  std::uint32_t max_workgroup_size = 1;   // GPU: invocations
+  std::uint32_t shared_memory_bytes = 0;  // GPU: per workgroup
 };
 
+// A device, opened or not.
 struct DeviceInfo {
-  std::string id;  // what Device::open takes: "cpu", "vulkan:0"
+  std::string id;  // for DeviceOptions::device: "cpu", "vulkan:0"
   std::string name;
   std::string driver;
   DeviceKind kind = DeviceKind::cpu;
-  std::uint64_t memory_bytes = 0;          // CPU: the machine's, or the limit of this process's control groups
-  std::uint32_t threads = 0;               // CPU: of an opened device its pool, else as many as open() would start
+  std::uint64_t memory_bytes = 0;          // CPU: of the machine, or the limit of the process's control groups
+  std::uint32_t threads = 0;               // CPU: in the pool of an open device; else as many as open() would start
   std::vector<std::string> features = {};  // CPU: instruction sets
   Limits limits = {};
 };
@@ -44,41 +49,46 @@ struct DeviceInfo {
 // What one backend of this build found on this machine.
 struct BackendReport {
   std::string name;
-  Status status = {};       // why it has no devices, if it has none
-  std::string advice = {};  // what to install or do about it
+  Status status = {};       // if there are no devices: why
+  std::string advice = {};  // if there are no devices: what to install or do
   std::vector<DeviceInfo> devices = {};
 };
 
+// Asks every backend of this build for its devices.
 ROTA_API Result<std::vector<BackendReport>> list_backends();
 
+// What Device::open() takes.
 struct DeviceOptions {
   std::string device = "cpu";    // an id from list_backends()
-  std::uint32_t threads = 0;     // CPU: size of the pool; 0 is one per CPU that affinity and control groups allow
-  std::string pipeline_cache{};  // GPU: a file that save_pipelines() writes and open() reads; empty is none
-  // GPU: set, it turns the driver's validation on, synchronization included, and receives every
-  // message, from any thread; it must not call rota. open() fails where validation is not installed.
+  std::uint32_t threads = 0;     // CPU: in the pool; 0: one per CPU that affinity and control groups allow
+  std::string pipeline_cache{};  // GPU: a file that save_pipelines() writes and open() reads; empty: none
+
+  // GPU: if set, the driver's validation is on, synchronization validation included, and its messages come here. The
+  // function may be called from any thread and must not call rota. open() fails if validation is not installed.
   std::function<void(std::string_view)> on_validation_message{};
 };
 
-// A handle to one device; copies share it. Every member may be called from any thread.
+// A handle to an open device. Copies share the device. Every member may be called from any thread.
 class ROTA_API Device {
  public:
   static Result<Device> open(const DeviceOptions& options);
 
-  // The first discrete GPU, else the first integrated one, else the CPU. info() tells which.
+  // Opens the first discrete GPU, else the first integrated GPU, else the CPU. info() tells which.
   static Result<Device> open_best();
 
   const DeviceInfo& info() const noexcept;
 
+  // New memory of at least one byte, with undefined contents.
   Result<Buffer> allocate(std::uint64_t bytes);
+
+  // A new encoder. If there is no memory for it, its status() says so.
   Encoder encoder();
 
-  // Writes the pipelines built so far, if the device builds any, to the file named in the options.
+  // Writes the pipelines that were built so far to DeviceOptions::pipeline_cache. A CPU has none.
   Status save_pipelines();
 
-  const std::shared_ptr<runtime::DeviceState>& state() const noexcept { return state_; }
-
  private:
+  friend struct runtime::Inside;
   explicit Device(std::shared_ptr<runtime::DeviceState> state) noexcept;
 
   std::shared_ptr<runtime::DeviceState> state_;

@@ -10,6 +10,7 @@
 namespace rota::runtime {
 class DeviceState;
 class Recorder;
+struct Inside;
 struct EndRecorder {
   void operator()(Recorder* recorder) const noexcept;
 };
@@ -18,11 +19,11 @@ using OwnedRecorder = std::unique_ptr<Recorder, EndRecorder>;
 
 namespace rota::inline ROTA_ABI {
 
-// The end of one submission. Copies stand for the same submission. Dropping one does not wait, but
-// the last handle of a device, and a fence is one, waits for what is in flight there.
+// The end of one submission. Copies stand for the same submission. Dropping a fence does not wait. But a fence is a
+// handle to its device, and dropping the last handle to a device waits for everything in flight there.
 class [[nodiscard]] ROTA_API Fence {
  public:
-  // Returns when the submission has finished. May be called from several threads, again and again.
+  // Returns when the submission has finished. May be called any number of times, from any thread.
   Status wait() const;
 
  private:
@@ -31,11 +32,11 @@ class [[nodiscard]] ROTA_API Fence {
       : device_(std::move(device)), ticket_(ticket) {}
 
   std::shared_ptr<runtime::DeviceState> device_;
-  std::uint64_t ticket_;  // submissions of one device are numbered in their order
+  std::uint64_t ticket_;  // number of the submission; those of one device rise
 };
 
-// Records work as data; nothing runs before submit(). The first bad call is kept, later calls do
-// nothing, and submit() returns it. One thread at a time; any number of encoders per device.
+// Records commands; nothing runs before submit(). After the first error, which submit() returns, calls do nothing. A
+// device may have any number of encoders; each serves one thread at a time.
 class ROTA_API Encoder {
  public:
   Encoder(Encoder&&) noexcept;
@@ -45,16 +46,16 @@ class ROTA_API Encoder {
   // The first error so far.
   Status status() const;
 
-  // Submissions to one device run in the order of their submit() calls.
+  // Starts the commands, or returns the first error. Submissions to one device run in the order of their submit()
+  // calls, and each sees all that the earlier ones wrote. Ends the encoder's use, whether it succeeds or not.
   Result<Fence> submit() &&;
-
-  runtime::Recorder* recorder() const noexcept { return recorder_.get(); }
 
  private:
   friend class Device;
+  friend struct runtime::Inside;
   explicit Encoder(runtime::OwnedRecorder recorder) noexcept;
 
-  runtime::OwnedRecorder recorder_;  // null after submit() or a move, or when memory ran out
+  runtime::OwnedRecorder recorder_;  // null after submit() or a move, or if there was no memory for it
   bool out_of_memory_ = false;
 };
 

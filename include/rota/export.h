@@ -1,10 +1,10 @@
 #pragma once
 
-// All that is public lives in rota::ROTA_ABI, which is inline: nobody writes it, and two versions of the library do not
-// meet at link time. It changes with the number of the shared library.
+// Everything public is in rota::ROTA_ABI. The namespace is inline, so that users do not write it, and keeps two
+// versions of the library apart at link time. It changes with the shared library's number (SOVERSION).
 #define ROTA_ABI v0
 
-// Symbols are hidden unless marked; on ELF and Mach-O one attribute serves building and using.
+// Symbols are hidden unless marked. On ELF and Mach-O the mark is the same for building and for using the library.
 #if defined(_WIN32)
 #if defined(ROTA_BUILDING_SHARED)
 #define ROTA_API __declspec(dllexport)

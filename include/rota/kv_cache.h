@@ -22,33 +22,39 @@ struct Step;
 
 namespace rota::inline ROTA_ABI {
 
-// Names one sequence in one cache. Plain data: copies name the same sequence; after close() it names nothing.
+// Names a sequence of a cache. Plain data: copies name the same sequence, and none after close().
 struct Sequence {
   std::uint64_t cache = 0;
-  std::uint32_t slot = 0, generation = 0;
+  std::uint32_t index = 0, generation = 0;
 
   friend constexpr bool operator==(const Sequence&, const Sequence&) = default;
 };
 
+// How many tokens a step adds to a sequence.
 struct KvExtension {
   Sequence sequence;
   Required<std::uint64_t> tokens;  // 1 to 65,536
 };
 
-// The next tokens of some sequences, one sequence after the other. Every layer of the cache gets their keys and values
-// once, in the encoder of extend() or, when that was submitted, in any other; until then no sequence of the step can go
-// on. Giving it up is truncate() to the old length; a sequence that was given up or closed leaves the others in the
-// step. While a copy of it lives, all that its tokens see stays, until their own sequence goes on: with a window, pages
-// that only the step's first tokens see do not leave because another sequence is extended.
+// The next tokens of one or more sequences, one sequence after the other.
+//
+// Every layer must be appended once: in the encoder of extend(), or in any encoder once that one is submitted. Until
+// then no sequence of the step can be extended or forked. truncate() to the old length gives the step up for a
+// sequence; one that was given up or closed leaves the others in the step.
+//
+// While a copy of the step lives, all that its tokens see stays until their own sequence goes on. With a window, this
+// keeps pages that only the step's first tokens see while other sequences are extended.
 class [[nodiscard]] ROTA_API KvStep {
  public:
-  // Of each token, for rope().
+  // The position of each token, for rope().
   std::span<const std::int64_t> positions() const noexcept;
 
-  // Records the storing of one layer's keys and values, [tokens, kv_heads, dim] each. An error is kept by the encoder.
+  // Records the storing of one layer's keys and values. `layer` is the model's number; `k` is [tokens, kv_heads,
+  // head_dim], `v` is [tokens, kv_heads, value_dim]. The encoder keeps an error.
   void append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v);
 
-  // The sequences of this step, with its tokens. Refused when one of them is not in it any more.
+  // One layer of the step's sequences, with the step's tokens, for attend(). An error if the layer was not appended, or
+  // if a sequence is not in the step any more.
   Result<KvView> view(std::uint32_t layer) const;
 
  private:
@@ -60,6 +66,7 @@ class [[nodiscard]] ROTA_API KvStep {
   std::shared_ptr<cache::Step> step_;
 };
 
+// Pages of one kind. A page that a sequence gave back counts as used until no command can touch it.
 struct KvPoolCounters {
   std::uint64_t pages = 0, used = 0, shared = 0;  // shared: used by several sequences
   std::uint64_t bytes_used = 0;
@@ -67,65 +74,77 @@ struct KvPoolCounters {
   constexpr std::uint64_t free() const noexcept { return pages - used; }
 };
 
-// Of all groups, keys and values together. A page that a sequence gave back counts as used until no command can touch
-// it.
+// Sums over all groups, keys and values together.
 struct KvCounters {
   KvPoolCounters sealed, dense, sinks;
   std::uint64_t sequences = 0, tokens = 0;  // a token that several sequences share counts for each
-  // Since the cache was made, in what was submitted:
-  std::uint64_t seals = 0, unseals = 0;  // pages, for all layers of keys or of values
-  std::uint64_t copied_bytes = 0;        // dense bytes that forks, truncations and sinks took
+  std::uint64_t seals = 0, unseals = 0;     // pages, submitted so far; one holds all layers of a group's keys or values
+  std::uint64_t copied_bytes = 0;           // dense bytes, submitted so far: for forks, truncations and sinks
 };
 
+// Values that were lost.
 struct KvNonFinite {
-  std::uint64_t appended = 0;  // infinite or NaN as they were stored; beyond f16's range an f32 value becomes infinite
-  std::uint64_t sealed = 0;    // beyond f16's range or NaN when their page was sealed: sealed as +-65504 or 0
+  std::uint64_t appended = 0;  // infinite or NaN once stored; an f32 beyond the range of f16 becomes infinite there
+  std::uint64_t sealed = 0;    // beyond the range of f16, or NaN, when their page was sealed: as +-65504 or 0
 };
 
-// The memory of a model's sequences. A token enters dense; a page that is older than the tail is sealed when a later
-// step begins. Pages are shared by fork(), and leave at the front where a group has a window. extend, fork, truncate
-// and settle change the cache at once and record what must be done. They follow their encoder: if it is dropped, or its
-// submission fails, the sequences that it changed are as they were before its first such call; only sequences that were
-// opened or closed meanwhile stay so. A call that is refused changes nothing; out of pages is one of the reasons, and
-// leaves the encoder as it was, too. Encoders that change different sequences may be open at once. A sequence that an
-// open encoder has changed, if only by settling it on the way, is Errc::busy for others until that ends; so are pages
-// that it will give back. See wait(). Copies share one cache; every member may be called from any thread.
+// The memory of a model's sequences. Copies share one cache. Every member may be called from any thread.
+//
+// A token enters dense. A page that is older than the tail is sealed when a later step begins. fork() shares pages, and
+// pages leave at the front if a group has a window.
+//
+// extend, fork, truncate and settle change the cache at once, and record what the device must do. The changes follow
+// the encoder: if it is dropped, or its submission fails, the sequences that it changed are again as before its first
+// such call. Sequences that were opened or closed meanwhile stay so. A call that is refused changes nothing. Out of
+// pages is such a refusal, and leaves the encoder usable.
+//
+// Encoders that change different sequences may be open at once. A sequence that an open encoder has changed, even by
+// settling it on the way, is Errc::busy for other encoders until that one is submitted or dropped. So are pages that it
+// will give back. See wait().
 class ROTA_API KvCache {
  public:
+  // Allocates what estimate() says.
   static Result<KvCache> create(Device& device, const KvCacheSpec& spec);
 
   const KvCacheSpec& spec() const noexcept;
   const KvMemory& memory() const noexcept;  // what is allocated
 
+  // A new sequence without tokens.
   Result<Sequence> open_sequence();
+
+  // Gives the sequence's pages back. This holds whatever becomes of open encoders.
   Status close(Sequence sequence);
 
-  // Makes room for the next tokens.
+  // Adds tokens to sequences, each named once. Their keys and values are appended by the step.
   Result<KvStep> extend(Encoder& encoder, std::span<const KvExtension> extensions);
   Result<KvStep> extend(Encoder& encoder, Sequence sequence, std::uint64_t tokens);
 
-  // A second sequence with the same tokens. Pages are shared but for the one that is not full, which is copied.
+  // A second sequence with the same tokens. All pages are shared except the one that is not full, which is copied.
   Result<Sequence> fork(Encoder& encoder, Sequence sequence);
 
-  // Takes back the newest tokens. Inside the tail that moves nothing. Deeper, where it ends inside a page that is
-  // sealed or due, the page's tokens are restored with the codec's error. Refused where a window has lost pages that
-  // the shorter sequence would see.
+  // Takes back the newest tokens, so that `length` are left. Inside the tail this moves nothing. If it ends inside a
+  // page that is sealed or due, the page's tokens are restored with the codec's error. An error if the shorter sequence
+  // would see pages that have left its window.
   Status truncate(Encoder& encoder, Sequence sequence, std::uint64_t length);
 
-  // Seals what is due now instead of when the next step begins, for every sequence whose steps are whole, as far as
-  // pages go.
+  // Seals now what the next step would seal: in every sequence whose steps have all layers, as far as there are pages.
   Status settle(Encoder& encoder);
 
-  // After Errc::busy: returns when it is worth trying again, or after `at_most` with Errc::busy. That is when no open
-  // encoder holds the sequence, nor pages that were short. Two threads that wait for each other's encoders do so until
-  // their time is up: submit before you wait.
+  // After Errc::busy: returns when no open encoder holds the sequence, nor pages that were short; or Errc::busy after
+  // `at_most`. Submit before you wait: two threads that wait for each other's encoders do so until their time is up.
   Status wait(Sequence sequence, std::chrono::milliseconds at_most) const;
 
+  // Tokens of the sequence.
   Result<std::uint64_t> length(Sequence sequence) const;
+
+  // One layer of the sequences, for attend(). `layer` is the model's number. An error if a sequence is in a step that
+  // has not appended the layer.
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
 
   KvCounters counters() const noexcept;
-  Result<KvNonFinite> non_finite() const;  // waits for what was submitted
+
+  // Reads two counts from the device. Waits for the submissions that count.
+  Result<KvNonFinite> non_finite() const;
 
  private:
   explicit KvCache(std::shared_ptr<cache::State> state) noexcept : state_(std::move(state)) {}

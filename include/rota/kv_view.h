@@ -15,35 +15,39 @@
 
 namespace rota::inline ROTA_ABI {
 
-// Where one sequence's keys, or its values, lie. Page p holds the positions from p * page on.
+// Where the keys, or the values, of one sequence are. Logical page p holds the positions from p * page tokens on.
 struct KvPages {
-  std::uint64_t first_page = 0;    // earlier ones have left the window
-  std::uint64_t sealed_pages = 0;  // pages below it are sealed, the others dense
-  std::vector<std::uint32_t> page_table =
-      {};                                   // of first_page and on: in the sealed pages of the view, then in the dense
-  std::optional<std::uint32_t> sinks = {};  // where the first tokens are dense once their page is sealed
-  std::optional<std::uint64_t> ring = {};   // slots: position p lies in slot p mod ring. All dense, no page has left
+  std::uint64_t first_page = 0;    // earlier pages have left the window
+  std::uint64_t sealed_pages = 0;  // logical pages before this one are sealed, the others dense
+
+  // The physical page of each logical page from first_page on: in KvSideView::sealed while it is before sealed_pages,
+  // else in KvSideView::dense.
+  std::vector<std::uint32_t> page_table = {};
+
+  std::optional<std::uint32_t> sinks = {};  // page of KvSideView::sinks, once the first page is sealed
+  std::optional<std::uint64_t> ring =
+      {};  // slots: position p is in slot p mod ring; then all pages are dense, and none has left
 
   friend bool operator==(const KvPages&, const KvPages&) = default;
 };
 
-// Keys, or values, of one layer, as they are stored.
+// The keys, or the values, of one layer, as they are stored.
 struct KvSideView {
   SlotView dense;
   std::optional<SealedView> sealed = {};
   std::optional<SlotView> sinks = {};                       // pages of as many slots as there are sinks
-  std::vector<std::shared_ptr<const KvPages>> sequences{};  // in the order of the view's
+  std::vector<std::shared_ptr<const KvPages>> sequences{};  // as in KvView::lengths
 };
 
-// One layer of one sequence or many, for attention. A cache's holds until the fence of the next call that changes the
-// cache, which may settle these sequences, too, or until one of them is closed. What uses it is submitted before that.
+// One layer of one or more sequences, for attend(). A view of a cache holds until one of its sequences is closed, or
+// until the fence of the next call that changes the cache, which may settle these sequences, too. Whatever uses the
+// view must be submitted before.
 struct KvView {
   KvSideView k, v;
-  std::vector<std::uint64_t> lengths = {};  // tokens of each sequence
-  std::optional<std::uint64_t> window = {};
+  std::vector<std::uint64_t> lengths = {};   // tokens of each sequence
+  std::optional<std::uint64_t> window = {};  // newest keys that a token sees, including its own; none: all
 
-  // Keys and values that store() wrote into memory of the caller's own: each run is a whole sequence, from position 0
-  // on.
+  // Keys and values that store() wrote into the caller's memory. Each run is a whole sequence, from position 0 on.
   static KvView of_slots(const SlotView& k, const SlotView& v, std::span<const TokenRun> sequences) {
     KvView view{.k = {.dense = k}, .v = {.dense = v}};
     for (const TokenRun& sequence : sequences) {
@@ -51,7 +55,7 @@ struct KvView {
       pages->page_table.assign(sequence.page_table.begin(), sequence.page_table.end());
       if (sequence.page_table.empty()) pages->page_table.push_back(0);
       pages->ring = sequence.capacity;
-      // Beyond 2^64 it stays there, where attend() refuses it.
+      // A length beyond 2^64 - 1 becomes that, and attend() refuses it.
       const std::uint64_t room = std::numeric_limits<std::uint64_t>::max() - sequence.position;
       view.lengths.push_back(sequence.position + std::min<std::uint64_t>(sequence.tokens, room));
       view.k.sequences.push_back(pages);

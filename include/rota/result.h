@@ -11,19 +11,21 @@
 
 namespace rota::inline ROTA_ABI {
 
+// Why a call failed.
 enum class Errc : std::uint8_t {
-  invalid_argument,  // the caller's values; the message names op, argument, found and wanted
-  unsupported,       // a sound request that this device or build cannot serve
+  invalid_argument,  // a value of the caller's; the message names the op, the argument, what was found and wanted
+  unsupported,       // a valid request that this device or build cannot serve
   no_device,         // no such device, or its driver does not answer
-  out_of_memory,     // host or device
+  out_of_memory,     // of the host or of a device
   out_of_pages,      // a cache has no page, or no sequence, left
-  busy,              // held by an encoder that is not submitted yet: it will pass, see KvCache::wait()
+  busy,              // held by an encoder that is not submitted yet; will pass: see KvCache::wait()
   device_lost,       // the device is gone; every later call says so, too
   pipeline_failed,   // the driver refused to build a kernel
-  io,                // a file could not be read or written, or is not what it claims to be
-  internal,          // our bug
+  io,                // a file could not be read or written, or its contents are not what they should be
+  internal,          // a bug of the library
 };
 
+// The enumerator's name.
 ROTA_API std::string_view name(Errc code) noexcept;
 
 struct Error {
@@ -31,7 +33,7 @@ struct Error {
   std::string message;
 };
 
-// What value() raises in the caller's own code when it is asked for a value that is not there.
+// Thrown by value() of a Result that holds an Error.
 class BadResult : public std::exception {
  public:
   explicit BadResult(Error error) noexcept : error_(std::move(error)) {}
@@ -42,8 +44,8 @@ class BadResult : public std::exception {
   Error error_;
 };
 
-// A value or an Error, in the shape of C++23's std::expected. No function of the library throws;
-// only value() does, as std::expected's does, and only where nobody looked before asking.
+// A value or an Error, as C++23's std::expected. No function of the library throws. value(), * and -> do, if there is
+// no value.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -77,6 +79,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
+// Nothing, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
  public:

@@ -8,16 +8,17 @@
 
 namespace rota::inline ROTA_ABI {
 
-// One op, with one codec or element type.
+// The result for one op with one codec or element type.
 struct SelfTestResult {
   std::string op;
-  std::string what;    // "turbo4 keys of 48 dims"
-  double error = 0;    // found, as the op measures it: relative, absolute, or the share of bytes that differ
-  double bound = 0;    // the largest that is right; 0 where every bit must be
-  Status status = {};  // why it is not right
+  std::string what;    // such as "turbo4 keys of 48 dims"
+  double error = 0;    // relative, absolute, or the share of bytes that differ, depending on the op
+  double bound = 0;    // the largest error that passes; 0 if every bit must be right
+  Status status = {};  // an error if the test failed: why
 };
 
-// Runs every op with every codec on `subject`, and compares with the definition or with `reference`.
+// Runs every op with every codec on `subject`. Compares its results with the op's definition or with those of
+// `reference`.
 ROTA_API Result<std::vector<SelfTestResult>> self_test(Device& subject, Device& reference);
 
 }  // namespace rota::inline ROTA_ABI

@@ -9,11 +9,11 @@
 
 namespace rota::inline ROTA_ABI {
 
-// A value that the caller must spell out: it has no default, so leaving it out does not compile.
+// A value without a default: leaving it out does not compile.
 template <class T>
 class Required {
  public:
-  // An integer does not take a fraction: 2.7 slots do not compile.
+  // A floating-point value does not become an integer: 2.7 slots do not compile.
   template <std::convertible_to<T> Value>
     requires(!(std::is_floating_point_v<Value> && std::is_integral_v<T>))
   constexpr Required(Value value) : value_(static_cast<T>(value)) {}
@@ -23,18 +23,19 @@ class Required {
   T value_;
 };
 
+// What happens to a token whose position is not below the capacity.
 enum class WhenFull : std::uint8_t {
-  wrap,    // a ring: a new token takes the oldest one's slot
-  refuse,  // positions at or beyond the capacity are an error
+  wrap,    // it takes the slot of the oldest token: a ring
+  refuse,  // it is an error
 };
 
-// Where consecutive tokens of one sequence live: position p in slot p mod capacity, and slot s in slot
-// s mod page_slots of page page_table[s / page_slots].
+// Where consecutive tokens of one sequence are stored: position p in the sequence's slot p mod capacity, and the
+// sequence's slot s in slot s mod page_slots of page page_table[s / page_slots].
 struct TokenRun {
   Required<std::uint64_t> tokens;
   Required<std::uint64_t> position;                // of the first token
   Required<std::uint64_t> capacity;                // slots
-  std::span<const std::uint32_t> page_table = {};  // empty: the one page of a contiguous cache
+  std::span<const std::uint32_t> page_table = {};  // physical pages; empty: page 0 of a contiguous cache
   WhenFull when_full = WhenFull::wrap;
 };
 

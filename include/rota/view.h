@@ -10,23 +10,25 @@
 
 namespace rota::inline ROTA_ABI {
 
+// Whether a view may be written.
 enum class Access : std::uint8_t { read, write };
 
 namespace detail {
-// Sizes that do not fit become "too large" instead of wrapping, so that bounds checks refuse them.
+// a * b, or 2^64 - 1 if that does not fit, so that bounds checks refuse it.
 constexpr std::uint64_t saturating_multiply(std::uint64_t a, std::uint64_t b) noexcept {
   constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
   return a != 0 && b > kMax / a ? kMax : a * b;
 }
 }  // namespace detail
 
+// The shape of a view.
 struct Shape {
   std::uint64_t tokens = 0, heads = 0, dim = 0;
 };
 
-// Head vectors addressed as [token, head, dim]. The memory order is in the strides: token-major
-// activations and head-major tensors are the same type to every op. Offsets and strides count
-// elements. Ops check a view before they use it; building one checks nothing.
+// Head vectors, addressed as [token, head, dim]. The strides tell the order in memory, so that ops take token-major
+// activations and head-major tensors alike. The offset and the strides count elements. Making a view checks nothing;
+// ops check the views that they are given.
 template <Access A>
 struct BasicView {
   Buffer buffer;
@@ -35,9 +37,10 @@ struct BasicView {
   std::uint64_t offset = 0;
   std::uint64_t token_stride = 0, head_stride = 0, dim_stride = 1;
 
-  // Marks a slice that left its view; every op refuses it.
+  // The offset of a slice that is not inside its view. Every op refuses it.
   static constexpr std::uint64_t kOutside = std::numeric_limits<std::uint64_t>::max();
 
+  // [token][head][dim] in memory.
   static BasicView token_major(Buffer buffer, DType dtype, Shape shape) {
     return {.buffer = std::move(buffer),
             .dtype = dtype,
@@ -46,6 +49,7 @@ struct BasicView {
             .head_stride = shape.dim};
   }
 
+  // [head][token][dim] in memory.
   static BasicView head_major(Buffer buffer, DType dtype, Shape shape) {
     return {.buffer = std::move(buffer),
             .dtype = dtype,
@@ -56,15 +60,15 @@ struct BasicView {
 
   // `count` tokens from token `first` on.
   BasicView slice(std::uint64_t first, std::uint64_t count) const {
-    BasicView part = *this;
+    BasicView sliced = *this;
     const bool inside = first <= shape.tokens && count <= shape.tokens - first;
     const std::uint64_t skipped = detail::saturating_multiply(first, token_stride);
-    part.shape.tokens = count;
-    part.offset = !inside || skipped > kOutside - offset ? kOutside : offset + skipped;
-    return part;
+    sliced.shape.tokens = count;
+    sliced.offset = !inside || skipped > kOutside - offset ? kOutside : offset + skipped;
+    return sliced;
   }
 
-  // What may be written may be read; the reverse does not compile.
+  // A view for writing may be read, but not the reverse.
   operator BasicView<Access::read>() const
     requires(A == Access::write)
   {
@@ -75,12 +79,13 @@ struct BasicView {
 using View = BasicView<Access::read>;
 using MutView = BasicView<Access::write>;
 
+// The shape of a SlotView.
 struct SlotShape {
   std::uint64_t pages = 1, page_slots = 0, heads = 0, dim = 0;
 };
 
-// Head vectors addressed as [page, slot, head, dim]: the memory behind a cache. A contiguous cache
-// is one page that holds all slots. Offsets and strides count elements; all of it may be written.
+// The memory of a cache: head vectors, addressed as [page, slot, head, dim]. A contiguous cache is one page with all
+// slots. The offset and the strides count elements. The view may be written.
 struct SlotView {
   Buffer buffer;
   DType dtype = DType::f16;
@@ -88,7 +93,7 @@ struct SlotView {
   std::uint64_t offset = 0;
   std::uint64_t page_stride = 0, slot_stride = 0, head_stride = 0, dim_stride = 1;
 
-  // [page][slot][head][dim]
+  // [page][slot][head][dim] in memory.
   static SlotView token_major(Buffer buffer, DType dtype, SlotShape shape) {
     const std::uint64_t slot_size = detail::saturating_multiply(shape.heads, shape.dim);
     return {.buffer = std::move(buffer),
@@ -99,7 +104,7 @@ struct SlotView {
             .head_stride = shape.dim};
   }
 
-  // [page][head][slot][dim]
+  // [page][head][slot][dim] in memory.
   static SlotView head_major(Buffer buffer, DType dtype, SlotShape shape) {
     const std::uint64_t head_size = detail::saturating_multiply(shape.page_slots, shape.dim);
     return {.buffer = std::move(buffer),
@@ -111,12 +116,13 @@ struct SlotView {
   }
 };
 
+// The shape of a SealedView.
 struct SealedShape {
   std::uint64_t pages = 1, heads = 0;
 };
 
-// Sealed pages addressed as [page, head], page_bytes(format) each. Offset and strides count bytes, in multiples of 64;
-// all of it may be written.
+// Sealed pages, addressed as [page, head], page_bytes(format) bytes each. The offset and the strides are multiples of
+// 64 bytes. The view may be written.
 struct SealedView {
   Buffer buffer;
   PageFormat format;
@@ -124,7 +130,7 @@ struct SealedView {
   std::uint64_t offset_bytes = 0;
   std::uint64_t page_stride_bytes = 0, head_stride_bytes = 0;
 
-  // [page][head], one after the other
+  // [page][head] in memory, without gaps.
   static SealedView packed(Buffer buffer, const PageFormat& format, SealedShape shape) {
     const std::uint64_t bytes = page_bytes(format);
     return {.buffer = std::move(buffer),
@@ -135,8 +141,8 @@ struct SealedView {
   }
 };
 
-// A 64-bit number, little-endian, that ops add to. Whoever reads it has set it to zero before. Work that shares one
-// takes turns.
+// A u64 in memory, little-endian, that ops add to. The caller sets it to zero before. Commands that share a counter run
+// one after the other.
 struct Counter {
   Buffer buffer;
   std::uint64_t offset_bytes = 0;  // a multiple of 8

@@ -124,13 +124,13 @@ KvSideView GroupSideMemory::view(std::size_t layer) const {
     return view;
   };
   KvSideView view{.dense = of_layer(slots(slab.dense, group_side_.rule.page, slab.layers))};
-  if (group_side_.format && slab.sealed.state()) {
+  if (group_side_.format && slab.sealed.size_bytes() > 0) {
     SealedView pages = sealed(slab, *group_side_.format);
     pages.offset_bytes += head * pages.head_stride_bytes;
     pages.shape.heads = group_side_.heads;
     view.sealed = std::move(pages);
   }
-  if (slab.sinks.state()) view.sinks = of_layer(slots(slab.sinks, group_side_.rule.sinks, slab.layers));
+  if (slab.sinks.size_bytes() > 0) view.sinks = of_layer(slots(slab.sinks, group_side_.rule.sinks, slab.layers));
   return view;
 }
 

@@ -33,8 +33,8 @@ Result<KvView> KvStep::view(std::uint32_t layer) const {
 
 Result<KvCache> KvCache::create(Device& device, const KvCacheSpec& spec) {
   return core::guarded([&]() -> Result<KvCache> {
-    if (device.state()) {
-      if (Status status = device.state()->check_here("KvCache::create"); !status) return status.error();
+    if (const auto& opened = runtime::Inside::of(device); opened) {
+      if (Status status = opened->check_here("KvCache::create"); !status) return status.error();
     }
     auto state = cache::State::create(device, spec);
     if (!state) return state.error();

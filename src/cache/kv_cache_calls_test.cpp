@@ -62,7 +62,7 @@ class KvCacheBadCalls : public KvCacheCalls {
   KvCacheBadCalls() {
     cache.close(closed).value();
     reused = cache.open_sequence().value();
-    outside.slot = 1000;
+    outside.index = 1000;
   }
 
   void expect_refused(const std::vector<BadCall>& all) {
@@ -86,7 +86,7 @@ class KvCacheBadCalls : public KvCacheCalls {
 };
 
 TEST_F(KvCacheBadCalls, OfExtendAreRefusedAndChangeNothing) {
-  ASSERT_EQ(reused.slot, closed.slot);
+  ASSERT_EQ(reused.index, closed.index);
   Encoder spent = device.encoder();
   (void)std::move(spent).submit();
   Encoder broken = device.encoder();
@@ -266,7 +266,7 @@ TEST_F(KvCacheCalls, AStepOfManySequencesTakesAsManyCommandsAsOneOfOne) {
     Encoder encoder = device.encoder();
     KvStep step = cache.extend(encoder, token).value();  // all first pages are due: sinks are copied, pages sealed
     EXPECT_OK(encoder.status());
-    return encoder.recorder()->commands().size();
+    return runtime::Inside::of(encoder)->commands().size();
   };
   EXPECT_EQ(commands_of(1), 4U) << "sinks and pages, of keys and of values";
   EXPECT_EQ(commands_of(300), 4U);
@@ -294,7 +294,7 @@ TEST_F(KvCacheCalls, ASequenceSurvivesTheEncoderThatChangedTheOneBeforeItAtItsIn
     const Sequence closed = forked ? child : sequence;
     ASSERT_OK(cache.close(closed));
     const Sequence fresh = cache.open_sequence().value();
-    ASSERT_EQ(fresh.slot, closed.slot);
+    ASSERT_EQ(fresh.index, closed.index);
     encoder.reset();
     EXPECT_EQ(cache.length(fresh).value(), 0U);
     expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
@@ -302,7 +302,7 @@ TEST_F(KvCacheCalls, ASequenceSurvivesTheEncoderThatChangedTheOneBeforeItAtItsIn
     if (forked) continue;
     // The index of the fork that never was names its next sequence only.
     const Sequence next = cache.open_sequence().value();
-    ASSERT_EQ(next.slot, child.slot);
+    ASSERT_EQ(next.index, child.index);
     EXPECT_NE(next, child);
     expect_error(cache.length(child), Errc::invalid_argument, {"closed"});
   }

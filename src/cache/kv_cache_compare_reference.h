@@ -11,6 +11,7 @@
 
 #include "cache/kv_cache_reference.h"
 #include "rota/rota.h"
+#include "runtime/inside.h"
 
 // A cache's bytes against the lists.
 
@@ -103,7 +104,7 @@ class Comparison {
 
   // A device's memory, read once per comparison.
   const std::vector<std::byte>& bytes_of(const Buffer& buffer) {
-    auto [found, fresh] = contents_.try_emplace(buffer.state().get());
+    auto [found, fresh] = contents_.try_emplace(runtime::Inside::of(buffer).get());
     if (fresh) {
       found->second.resize(buffer.size_bytes());
       EXPECT_TRUE(buffer.read(found->second).ok());

@@ -9,6 +9,7 @@
 
 #include "cache/kv_cache_steps_reference.h"
 #include "harness/on_device.h"
+#include "runtime/inside.h"
 
 namespace rota::test {
 namespace {
@@ -245,7 +246,7 @@ class KvCacheInSeveralBuffers : public KvCacheOnDevice {
 TEST_F(KvCacheInSeveralBuffers, AllLayersAreStoredSealedAndRestored) {
   std::set<const void*> buffers;
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
-    buffers.insert(cache.view({}, layer)->v.dense.buffer.state().get());
+    buffers.insert(runtime::Inside::of(cache.view({}, layer)->v.dense.buffer).get());
   }
   const std::uint64_t layer_bytes = cache.memory().groups[0].v.dense.bytes() / kLayers;
   EXPECT_EQ(buffers.size() > 1, kLayers * layer_bytes > device.info().limits.max_binding_bytes);

@@ -15,6 +15,7 @@
 #include "harness/environment.h"
 #include "harness/on_device.h"
 #include "rota/rota.h"
+#include "runtime/inside.h"
 
 // Several encoders, open at once and ended in any order. Those that follow each other are in kv_cache_calls_test.cpp.
 
@@ -350,7 +351,7 @@ class EncodersMachine {
         const KvView view = cache_.view({&sequence.sequence, 1}, layer).value();
         for (const KvSideView& side : {view.k, view.v}) {
           const KvPages& pages = *side.sequences.front();
-          const void* const group_side = side.dense.buffer.state().get();
+          const void* const group_side = runtime::Inside::of(side.dense.buffer).get();
           for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
             used.at(i < pages.sealed_pages ? 0 : 1).emplace(group_side, pages.page_table[i]);
           }

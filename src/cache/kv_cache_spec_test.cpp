@@ -12,6 +12,7 @@
 #include "harness/on_device.h"
 #include "harness/source_file.h"
 #include "rota/rota.h"
+#include "runtime/inside.h"
 
 // Descriptions: which are refused, and what the others take.
 
@@ -109,7 +110,7 @@ std::uint64_t allocated_bytes(const KvCache& cache) {
   std::set<const void*> seen;
   std::uint64_t bytes = cache.memory().counter_bytes;
   const auto add = [&](const Buffer& buffer) {
-    if (buffer.state() && seen.insert(buffer.state().get()).second) bytes += buffer.size_bytes();
+    if (seen.insert(runtime::Inside::of(buffer).get()).second) bytes += buffer.size_bytes();
   };
   for (const KvGroup& group : cache.spec().groups) {
     for (const std::uint32_t layer : group.layers) {

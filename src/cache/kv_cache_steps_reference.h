@@ -191,7 +191,7 @@ class Machine {
     batch.values.resize(group_sides_.size());
     for (const KvExtension& extension : batch.extensions) {
       SequenceState& sequence = sequence_of(extension.sequence);
-      name_sequences({sequence.sequence.slot});
+      name_sequences({sequence.sequence.index});
       sequence.settle(sequence.length);
       sequence.step_begin = sequence.length;
       for (std::uint64_t t = 0; t < extension.tokens; ++t) {
@@ -305,7 +305,7 @@ class Machine {
       trace_ += "(no pages) ";
       return;
     }
-    name_sequences({sequence.sequence.slot, child->slot});
+    name_sequences({sequence.sequence.index, child->index});
     sequence.settle(sequence.first_query());
     SequenceState copy = sequence;
     copy.sequence = *child;
@@ -329,7 +329,7 @@ class Machine {
       full_ = full_ || possible;
       return;
     }
-    name_sequences({sequence.sequence.slot});
+    name_sequences({sequence.sequence.index});
     SequenceState unsettled = sequence;
     unsettled.truncate(length);
     if (possible) settled.truncate(length);
@@ -338,7 +338,7 @@ class Machine {
     const bool was_due = std::ranges::any_of(sequence.group_sides, [&](const SequenceSide& group_side) {
       return group_side.due(sequence.length) > group_side.sealed_pages();
     });
-    if (was_due && as_settled && is_as_found(unsettled)) unsettled_.emplace(sequence.sequence.slot, unsettled);
+    if (was_due && as_settled && is_as_found(unsettled)) unsettled_.emplace(sequence.sequence.index, unsettled);
     sequence = as_settled ? std::move(settled) : std::move(unsettled);
   }
 
@@ -368,9 +368,9 @@ class Machine {
     for (SequenceState& sequence : sequences_) {
       ASSERT_EQ(cache_.length(sequence.sequence).value(), sequence.length);
       compare_sequence(sequence, extent, uses);
-      if (comparison_.wrong_values() > 0 && unsettled_.contains(sequence.sequence.slot)) {
+      if (comparison_.wrong_values() > 0 && unsettled_.contains(sequence.sequence.index)) {
         comparison_.forgive();
-        sequence = unsettled_.at(sequence.sequence.slot);
+        sequence = unsettled_.at(sequence.sequence.index);
         compare_sequence(sequence, extent, uses);
       }
       if (::testing::Test::HasFatalFailure()) return;
@@ -412,13 +412,13 @@ class Machine {
         for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
           const KvSideView& side = group_side % 2 == 0 ? view.k : view.v;
           SequenceSide& wanted = sequence.group_sides[group_side];
-          const bool touched = touched_.contains(sequence.sequence.slot);
-          if (!named_.contains(sequence.sequence.slot)) adopt(wanted, *side.sequences.front(), sequence);
+          const bool touched = touched_.contains(sequence.sequence.index);
+          if (!named_.contains(sequence.sequence.index)) adopt(wanted, *side.sequences.front(), sequence);
           if (touched || extent == Extent::all_pages) {
             comparison_.compare({side, wanted, group_sides_[group_side], layer, sequence.length}, extent);
             if (::testing::Test::HasFatalFailure()) return;
           }
-          if (layer == 0) add_uses(uses, group_side, *side.sequences.front(), sequence.sequence.slot);
+          if (layer == 0) add_uses(uses, group_side, *side.sequences.front(), sequence.sequence.index);
         }
       }
     }

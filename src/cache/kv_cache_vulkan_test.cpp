@@ -25,7 +25,9 @@ struct Memory {
 
 class KvCacheFailures : public OnDevice {
  protected:
-  VolkDeviceTable& driver() { return dynamic_cast<vulkan::VulkanBackend&>(device.state()->backend()).context()->vk; }
+  VolkDeviceTable& driver() {
+    return dynamic_cast<vulkan::VulkanBackend&>(runtime::Inside::of(device)->backend()).context()->vk;
+  }
 
   Status extend(std::uint64_t tokens) {
     Encoder encoder = device.encoder();

@@ -21,11 +21,11 @@ SequenceTable::SequenceTable(std::span<const GroupSide> group_sides, std::uint32
 
 Result<std::uint32_t> SequenceTable::find(const core::Refusal& refusal, Sequence sequence) const {
   if (sequence.cache != id_) return core::refuse(refusal, "of another cache", "a sequence that this one opened");
-  const bool exists = sequence.slot < entries_.size();
-  if (!exists || !entries_[sequence.slot].open || entries_[sequence.slot].generation != sequence.generation) {
+  const bool exists = sequence.index < entries_.size();
+  if (!exists || !entries_[sequence.index].open || entries_[sequence.index].generation != sequence.generation) {
     return core::refuse(refusal, "closed", "a sequence that is open");
   }
-  return sequence.slot;
+  return sequence.index;
 }
 
 Result<std::uint32_t> SequenceTable::find_to_change(const core::Refusal& refusal, Sequence sequence,
@@ -37,7 +37,7 @@ Result<std::uint32_t> SequenceTable::find_to_change(const core::Refusal& refusal
 }
 
 bool SequenceTable::is_in_step(const Step& step, const Step::Member& member) const noexcept {
-  const SequenceEntry& entry = entries_[member.sequence.slot];
+  const SequenceEntry& entry = entries_[member.sequence.index];
   return entry.open && entry.generation == member.sequence.generation && entry.state.step.get() == &step;
 }
 

@@ -17,7 +17,8 @@ State::State(std::shared_ptr<runtime::DeviceState> device, KvCacheSpec spec, Lay
 }
 
 Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& spec) {
-  if (!device.state()) return core::refuse({"KvCache::create", {"device"}}, "moved from", "an open one");
+  const std::shared_ptr<runtime::DeviceState>& state = runtime::Inside::of(device);
+  if (!state) return core::refuse({"KvCache::create", {"device"}}, "moved from", "an open one");
   auto layout = lay_out(spec);
   if (!layout) return layout.error();
   Allocated allocated;
@@ -31,7 +32,7 @@ Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& 
   allocated.counters = std::move(counters).value();
   const std::vector<std::byte> zeros(allocated.counters.size_bytes());
   if (Status status = allocated.counters.write(zeros); !status) return status.error();
-  return std::shared_ptr<State>(new State(device.state(), spec, std::move(layout).value(), std::move(allocated)),
+  return std::shared_ptr<State>(new State(state, spec, std::move(layout).value(), std::move(allocated)),
                                 core::DeleteOrLeave{});
 }
 

@@ -54,7 +54,7 @@ Status State::check_append(const Step& step, std::size_t layer, const Transactio
   }
   // A sequence that comes back if another encoder is dropped would lack what is stored without it now.
   for (const Step::Member& member : step.members) {
-    const SequenceEntry& entry = sequences_[member.sequence.slot];
+    const SequenceEntry& entry = sequences_[member.sequence.index];
     if (entry.changed_in == &transaction || !entry.before || entry.before->step.get() != &step) continue;
     if (entry.state.step.get() == &step) continue;
     return core::refuse(refusal, "taken back for a sequence in another encoder that is not submitted",
@@ -93,7 +93,7 @@ void State::store_side(Encoder& encoder, const Step& step, std::size_t group_sid
   };
   for (const Step::Member& member : step.members) {
     if (sequences_.is_in_step(step, member)) {
-      const KvPages& pages = *sequences_[member.sequence.slot].state.group_sides[group_side];
+      const KvPages& pages = *sequences_[member.sequence.index].state.group_sides[group_side];
       const auto dense = std::span(pages.page_table).subspan(pages.sealed_pages - pages.first_page);
       runs.push_back({.tokens = member.tokens,
                       .position = member.position - pages.sealed_pages * page,

@@ -9,7 +9,7 @@ namespace rota::cache {
 
 Result<Transaction*> State::transaction_in(std::string_view op, Encoder& encoder) {
   if (Status status = encoder.status(); !status) return status.error();
-  runtime::Recorder* const recorder = encoder.recorder();
+  runtime::Recorder* const recorder = runtime::Inside::of(encoder);
   if (recorder->device() != device_) {
     return core::refuse({op, {"encoder"}}, core::text("of another device ({})", recorder->device()->info().id),
                         "one of the cache's own {}", device_->info().id);
@@ -55,7 +55,7 @@ Status State::record(Encoder& encoder, const Change& change) const {
     }
     return encoder.status();
   });
-  if (!status) encoder.recorder()->fail(status.error());
+  if (!status) runtime::Inside::of(encoder)->fail(status.error());
   return status;
 }
 

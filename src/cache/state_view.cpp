@@ -59,7 +59,7 @@ Result<KvView> State::view(const Step& step, std::uint32_t number) const {
     return core::refuse({kOp, {"layer"}}, core::text("{}, which was not appended", number), "its append before");
   }
   KvView view = empty_view(*layer);
-  for (const Step::Member& member : step.members) add_sequence(view, *layer, sequences_[member.sequence.slot].state);
+  for (const Step::Member& member : step.members) add_sequence(view, *layer, sequences_[member.sequence.index].state);
   return view;
 }
 

@@ -9,8 +9,9 @@ namespace rota::inline ROTA_ABI {
 namespace {
 
 Status check_span(const Buffer& buffer, std::string_view op, std::uint64_t offset, std::uint64_t size) {
-  if (!buffer.state()) return core::refuse({op, {"the buffer"}}, "empty", "one that a device allocated");
-  if (Status here = buffer.state()->device()->check_here(op); !here) return here;
+  const auto& state = runtime::Inside::of(buffer);
+  if (!state) return core::refuse({op, {"the buffer"}}, "empty", "one that a device allocated");
+  if (Status here = state->device()->check_here(op); !here) return here;
   const std::uint64_t available = buffer.size_bytes();
   if (offset > available || size > available - offset) {
     return core::refuse({op, {"the range"}}, core::text("{} bytes from byte {} on", size, offset),

@@ -102,7 +102,7 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
 
 Encoder Device::encoder() {
   Encoder encoder(runtime::OwnedRecorder(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
-  encoder.out_of_memory_ = state_ && encoder.recorder() == nullptr;
+  encoder.out_of_memory_ = state_ && encoder.recorder_ == nullptr;
   return encoder;
 }
 

@@ -9,6 +9,7 @@
 #include "core/process.h"
 #include "runtime/backend.h"
 #include "runtime/block_pool.h"
+#include "runtime/inside.h"
 #include "runtime/registry.h"
 
 namespace rota::runtime {

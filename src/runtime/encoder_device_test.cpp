@@ -96,7 +96,7 @@ TEST_F(Runtime, FinishedWorkLetsGoOfItsMemory) {
   std::weak_ptr<runtime::Memory> memory;
   {
     const Buffer token = token_of(device, 1);
-    memory = token.state()->memory();
+    memory = runtime::Inside::of(token)->memory();
     Encoder encoder = device.encoder();
     store_value(encoder, cache, token, 0);
     (void)std::move(encoder).submit().value();

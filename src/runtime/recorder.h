@@ -16,6 +16,7 @@
 #include "runtime/command_list.h"
 #include "runtime/device_state.h"
 #include "runtime/hazards.h"
+#include "runtime/inside.h"
 #include "runtime/target.h"
 
 namespace rota::runtime {
@@ -96,7 +97,7 @@ class Recorder : public core::OfProcess {
 // The frame of every op: runs body(Recorder&) -> Status unless an earlier call failed, and keeps its error.
 template <class Body>
 void record(Encoder& encoder, Body&& body) noexcept {
-  Recorder* const recorder = encoder.recorder();
+  Recorder* const recorder = Inside::of(encoder);
   if (recorder == nullptr || recorder->error()) return;
   const core::DefaultFloats floats;  // what is computed here has the same bits whoever calls
   const auto whole = [&]() -> Status {

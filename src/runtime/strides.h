@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "rota/view.h"
+#include "runtime/inside.h"
 #include "runtime/strides.params.h"
 #include "runtime/target.h"
 
@@ -36,7 +37,7 @@ inline bool same_place(const View& a, const View& b) {
   const auto same = [](std::uint64_t first, std::uint64_t second, std::uint64_t count) {
     return effective(first, count) == effective(second, count);
   };
-  return a.buffer.state() == b.buffer.state() && a.dtype == b.dtype && a.offset == b.offset &&
+  return Inside::of(a.buffer) == Inside::of(b.buffer) && a.dtype == b.dtype && a.offset == b.offset &&
          same(a.token_stride, b.token_stride, tokens) && same(a.head_stride, b.head_stride, heads) &&
          same(a.dim_stride, b.dim_stride, dim);
 }

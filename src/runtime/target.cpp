@@ -39,8 +39,8 @@ std::array<core::Axis, 4> axes_of(const SlotView& view) {
 }
 
 Result<Bindable> check_extents(const Target& target, const core::Refusal& refusal, const Extents& view) {
-  if (!view.buffer.state()) return core::refuse(refusal, "a view of no buffer", "a buffer of {}", target.id);
-  const DeviceState* const owner = view.buffer.state()->device().get();
+  if (!Inside::of(view.buffer)) return core::refuse(refusal, "a view of no buffer", "a buffer of {}", target.id);
+  const DeviceState* const owner = Inside::of(view.buffer)->device().get();
   if (owner != target.device) {
     return core::refuse(refusal, core::text("in a buffer of another device ({})", owner->info().id),
                         "a buffer of the encoder's own {}", target.id);
@@ -128,7 +128,7 @@ Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, 
 Status check_apart(std::string_view op, const Bound& source, const Bound& target, std::string_view or_else) {
   const core::ByteRange& from = source.view.touched;
   const core::ByteRange& to = target.view.touched;
-  if (source.buffer.state() != target.buffer.state() || !from.overlaps(to)) return {};
+  if (Inside::of(source.buffer) != Inside::of(target.buffer) || !from.overlaps(to)) return {};
   return core::refuse(
       {op, source.argument},
       core::text("in bytes {} to {} of one buffer with {}", from.begin, from.end, target.argument.text()),
@@ -136,7 +136,7 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
 }
 
 Binding bind(const Buffer& buffer, const Bindable& view) {
-  return {buffer.state()->memory(), view.bytes, view.touched, Access::read};
+  return {Inside::of(buffer)->memory(), view.bytes, view.touched, Access::read};
 }
 
 Binding bind_in_units(const Buffer& buffer, const Bindable& view) {

@@ -8,6 +8,7 @@
 #include "rota/device.h"
 #include "rota/view.h"
 #include "runtime/command.h"
+#include "runtime/inside.h"
 
 namespace rota::runtime {
 

@@ -93,7 +93,7 @@ double instructions(const Case& what) {
                    .out = MutView::token_major(filled(device, 4ULL * what.group * what.dim, random), DType::f16, shape),
                    .scale = 0.01});
   encoder.status().value();
-  for (const runtime::Command& command : encoder.recorder()->commands().all()) {
+  for (const runtime::Command& command : runtime::Inside::of(encoder)->commands().all()) {
     runtime::CpuCall call = command.cpu_call();
     call.scratch = worker_scratch();
     const bool counted = command.kernel->name == "attend_split";

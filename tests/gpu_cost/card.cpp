@@ -86,7 +86,7 @@ void give_memory(vulkan::Context& context) {
 }
 
 vulkan::VulkanBackend& backend_of(Device& device) {
-  return dynamic_cast<vulkan::VulkanBackend&>(device.state()->backend());
+  return dynamic_cast<vulkan::VulkanBackend&>(runtime::Inside::of(device)->backend());
 }
 
 Result<Device> open_with_statistics() {

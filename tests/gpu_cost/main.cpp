@@ -43,7 +43,7 @@ void measure(Card& card, const Call& call, Pipelines& known, Measured& measured)
   call.record(card.device(), encoder);
   encoder.status().value();  // throws what an op refused
   const std::size_t rows_before = measured.rows.size();
-  for (const runtime::Command& command : encoder.recorder()->commands().all()) {
+  for (const runtime::Command& command : runtime::Inside::of(encoder)->commands().all()) {
     if (!known.emplace(command.kernel, command.constants).second) continue;
     const Row row{std::string(command.kernel->name), call.label, card.cost_of(*command.kernel, command.constants)};
     fmt::print("{}", text_of(row));

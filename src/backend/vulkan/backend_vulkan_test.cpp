@@ -25,7 +25,9 @@ using test::make_pair;
 using test::no_pipeline;
 using test::run_store;
 
-VulkanBackend& backend_of(Device& device) { return dynamic_cast<VulkanBackend&>(device.state()->backend()); }
+VulkanBackend& backend_of(Device& device) {
+  return dynamic_cast<VulkanBackend&>(runtime::Inside::of(device)->backend());
+}
 
 VkResult VKAPI_PTR no_memory(VkDevice, const VkMemoryAllocateInfo*, const VkAllocationCallbacks*, VkDeviceMemory*) {
   return VK_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -138,7 +140,7 @@ TEST_F(OnVulkan, CopiesThroughStagingWhereTheHostCannotSeeTheMemory) {
   backend_of(device).context()->maps_device_memory = false;
   constexpr std::uint64_t kBytes = (33U << 20) + 4;  // three parts, the last one short
   Buffer buffer = device.allocate(kBytes).value();
-  ASSERT_EQ(buffer.state()->memory()->host(), nullptr);
+  ASSERT_EQ(runtime::Inside::of(buffer)->memory()->host(), nullptr);
   std::vector<std::byte> written(kBytes - 4);
   std::mt19937 fast(1);
   for (std::byte& byte : written) byte = static_cast<std::byte>(fast());

@@ -107,7 +107,7 @@ class AttendCheck : public ::testing::Test {
   }
 
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  runtime::Target target{device.state().get(), "cpu", device.info().limits};
+  runtime::Target target{runtime::Inside::of(device).get(), "cpu", device.info().limits};
 };
 
 TEST_F(AttendCheck, AcceptsASoundCall) {

@@ -117,7 +117,8 @@ TEST_F(StoreOnDevice, WithoutACounterPairsDoNotWaitForEachOther) {
                     .sequences = {&run, 1},
                     .non_finite = counts ? std::optional(Counter{counter}) : std::nullopt});
     std::vector<bool> barriers;
-    for (const auto& command : encoder.recorder()->commands().all()) barriers.push_back(command.barrier_before);
+    for (const auto& command : runtime::Inside::of(encoder)->commands().all())
+      barriers.push_back(command.barrier_before);
     EXPECT_EQ(barriers, (std::vector<bool>{false, counts}));
     ASSERT_OK(std::move(encoder).submit().value().wait());
   }
@@ -367,7 +368,7 @@ TEST_F(StoreOnDevice, OrdersCommandsThatNeedEachOther) {
     store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
   }
   std::size_t barriers = 0;
-  for (const auto& command : encoder.recorder()->commands().all()) barriers += command.barrier_before ? 1 : 0;
+  for (const auto& command : runtime::Inside::of(encoder)->commands().all()) barriers += command.barrier_before ? 1 : 0;
   EXPECT_EQ(barriers, buffers.size() - 2);
   ASSERT_OK(std::move(encoder).submit().value().wait());
   std::vector<std::byte> last(bytes.size());
