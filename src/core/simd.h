@@ -1,6 +1,10 @@
 // The vectors of one instruction set, and what every set can do with them. Included by core/for_each_isa.h, once per
 // set, so it has no guard. What differs between sets is in core/isa/, one file for each.
 
+#if !defined(ROTA_ISA)
+#include "core/one_isa.h"
+#endif
+
 namespace rota::core::ROTA_ISA {
 
 inline constexpr std::uint64_t kLanes = ROTA_ISA_WIDTH;

@@ -1,6 +1,14 @@
 // Included by rows.cpp through core/for_each_isa.h.
 
+#if !defined(ROTA_ISA)
+#include "core/simd.h"
+#endif
+#include <limits>
+
+#include "codec/dense/dense.params.h"
+#include "codec/dense/rows.h"
 #include "codec/dense/simd.h"
+#include "codec/dense/type_pairs.h"
 
 namespace rota::codec::ROTA_ISA {
 

@@ -1,6 +1,10 @@
 // Dense elements, as many at a time as a register holds f32, with the bits of rota/dtype.h whatever the instruction
 // set. Included through core/for_each_isa.h, once per set: so it has no guard.
 
+#if !defined(ROTA_ISA)
+#include "core/simd.h"
+#endif
+
 namespace rota::codec::ROTA_ISA {
 
 using namespace core::ROTA_ISA;

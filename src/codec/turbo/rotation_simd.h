@@ -1,5 +1,9 @@
 // The turbo codec's rotation, a register at a time. Included through core/for_each_isa.h, after codec/dense/simd.h.
 
+#if !defined(ROTA_ISA)
+#include "codec/dense/simd.h"
+#endif
+
 namespace rota::codec::ROTA_ISA {
 
 template <std::uint64_t kStep, class Vector>

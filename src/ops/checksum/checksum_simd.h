@@ -1,5 +1,8 @@
 // Included by checksum_cpu.cpp through core/for_each_isa.h.
 
+#if !defined(ROTA_ISA)
+#include "core/simd.h"
+#endif
 #include "codec/dense/simd.h"
 
 namespace rota::ops::ROTA_ISA {

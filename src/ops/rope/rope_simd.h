@@ -1,6 +1,10 @@
 // Included by rope_cpu.cpp through core/for_each_isa.h. Every instruction set gives the same bits.
 
+#if !defined(ROTA_ISA)
+#include "core/simd.h"
+#endif
 #include "codec/dense/simd.h"
+#include "ops/rope/rope_rows.h"
 
 namespace rota::ops::ROTA_ISA {
 

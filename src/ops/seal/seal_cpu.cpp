@@ -9,46 +9,8 @@
 #include "codec/turbo/pack.h"
 #include "ops/seal/page_places.h"
 #include "ops/seal/seal.h"
+#include "ops/seal/seal_rows.h"
 #include "runtime/counter.h"
-
-namespace rota::ops {
-namespace {
-
-constexpr std::uint64_t kTokensTogether = 4;
-constexpr std::uint64_t kSlack = 64;  // behind what registers take whole
-
-struct TokenScratch {
-  alignas(64) std::uint16_t row[kMaxTurboDim];
-  alignas(64) float values[kMaxTurboDim];
-  alignas(64) double centred[kMaxTurboDim];
-  alignas(64) std::int32_t mixed[kMaxTurboDim];
-  alignas(64) std::int32_t other[kMaxTurboDim];
-  alignas(64) std::int16_t reduced[kMaxTurboDim + kSlack];
-};
-
-struct SealCall {
-  const SealParams& params;
-  const std::uint32_t* table;
-  const std::int32_t* negated;  // -1 where the rotation negates
-  const double* mean;
-};
-
-struct SealRows {
-  using SealTokens = void (*)(const SealCall&, const std::byte* const* rows, std::uint64_t count, TokenScratch*,
-                              std::uint8_t* codes, std::uint32_t* scales) noexcept;
-
-  void (*add_row)(const std::byte* row, std::uint64_t dim, double* sums) noexcept;
-  std::array<SealTokens, 6> seal_tokens;  // of 2, 3, 4, 5, 6 and 8 bits
-};
-
-// Of a positive, normal number.
-int exponent_of(double value) noexcept { return static_cast<int>(std::bit_cast<std::uint64_t>(value) >> 52) - 1023; }
-double power_of_two(int exponent) noexcept {
-  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
-}
-
-}  // namespace
-}  // namespace rota::ops
 
 #define ROTA_SIMD_FILE "ops/seal/seal_simd.h"
 #include "core/for_each_isa.h"

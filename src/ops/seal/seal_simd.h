@@ -1,8 +1,12 @@
 // Included by seal_cpu.cpp through core/for_each_isa.h. Every instruction set gives the same bytes: the floating-point
 // numbers here are exact.
 
+#if !defined(ROTA_ISA)
+#include "core/simd.h"
+#endif
 #include "codec/dense/simd.h"
 #include "codec/turbo/rotation_simd.h"
+#include "ops/seal/seal_rows.h"
 
 namespace rota::ops::ROTA_ISA {
 

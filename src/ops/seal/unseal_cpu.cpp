@@ -7,29 +7,7 @@
 #include "codec/turbo/pack.h"
 #include "ops/seal/page_places.h"
 #include "ops/seal/seal.h"
-
-namespace rota::ops {
-namespace {
-
-struct UnsealScratch {
-  alignas(64) float values[kMaxTurboDim];
-  alignas(64) std::int32_t negated[kMaxTurboDim];
-  alignas(64) std::int32_t mixed[kMaxTurboDim];
-  alignas(64) std::int32_t other[kMaxTurboDim];
-  alignas(64) std::uint8_t codes[kTileTokens * kMaxTurboDim];
-};
-
-struct UnsealCall {
-  const SealParams& params;
-  const std::uint32_t* table;
-};
-
-using UnsealToken = void (*)(const UnsealCall&, float factor, const float* mean, UnsealScratch&) noexcept;
-
-constexpr float kNoMean[kMaxTurboDim] = {};
-
-}  // namespace
-}  // namespace rota::ops
+#include "ops/seal/unseal_rows.h"
 
 #define ROTA_SIMD_FILE "ops/seal/unseal_simd.h"
 #include "core/for_each_isa.h"

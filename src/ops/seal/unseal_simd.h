@@ -1,7 +1,11 @@
 // Included by unseal_cpu.cpp through core/for_each_isa.h. Every instruction set gives the same bits.
 
+#if !defined(ROTA_ISA)
+#include "core/simd.h"
+#endif
 #include "codec/dense/simd.h"
 #include "codec/turbo/rotation_simd.h"
+#include "ops/seal/unseal_rows.h"
 
 namespace rota::ops::ROTA_ISA {
 
