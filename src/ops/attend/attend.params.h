@@ -104,6 +104,18 @@ struct HeadNumbers {
   Wide head;
 };
 
+// Of attend_query. Types of what may be missing are 0, or the type and 1.
+constexpr uint kAttendQueryConstantFrom = 0u;
+constexpr uint kAttendQueryConstantSlopes = 1u;
+constexpr uint kAttendQueryConstantSinks = 2u;
+
+constexpr uint kAttendQueryBindingFrom = 0u;
+constexpr uint kAttendQueryBindingKeyTable = 1u;
+constexpr uint kAttendQueryBindingSlopes = 2u;
+constexpr uint kAttendQueryBindingSinks = 3u;
+constexpr uint kAttendQueryBindingQueries = 4u;
+constexpr uint kAttendQueryBindings = 5u;
+
 struct AttendQueryParams {
   Strides from;
   HeadNumbers slopes;
@@ -115,8 +127,25 @@ struct AttendQueryParams {
   float scale;
 };
 
-// Constants: format of keys, of values; dim of keys, of values; vectors; whether keys have a mean; whether dense keys,
-// values lie in whole units.
+// Of attend_split.
+constexpr uint kAttendSplitConstantKeyFormat = 0u;
+constexpr uint kAttendSplitConstantValueFormat = 1u;
+constexpr uint kAttendSplitConstantKeyDim = 2u;
+constexpr uint kAttendSplitConstantValueDim = 3u;
+constexpr uint kAttendSplitConstantVectors = 4u;   // of a query tile, at most
+constexpr uint kAttendSplitConstantHasMean = 5u;   // keys do
+constexpr uint kAttendSplitConstantKeyUnits = 6u;  // dense rows are whole units of 16 bytes
+constexpr uint kAttendSplitConstantValueUnits = 7u;
+
+constexpr uint kAttendSplitBindingKeys = 0u;
+constexpr uint kAttendSplitBindingValues = 1u;
+constexpr uint kAttendSplitBindingPlan = 2u;
+constexpr uint kAttendSplitBindingQueries = 3u;
+constexpr uint kAttendSplitBindingKeyTable = 4u;
+constexpr uint kAttendSplitBindingValueTable = 5u;
+constexpr uint kAttendSplitBindingPartials = 6u;
+constexpr uint kAttendSplitBindings = 7u;
+
 struct AttendSplitParams {
   SlotStrides k;  // of a sealed side: offset, page and head in words
   SlotStrides v;
@@ -131,6 +160,20 @@ struct AttendSplitParams {
   uint flags;
   float soft_cap;
 };
+
+// Of attend_merge.
+constexpr uint kAttendMergeConstantTo = 0u;
+constexpr uint kAttendMergeConstantLogSum = 1u;  // 0 where nobody asks for it, or its type and 1
+constexpr uint kAttendMergeConstantSinkLogits = 2u;
+constexpr uint kAttendMergeConstantToWords = 3u;  // elements side by side, and every output starts on a word
+
+constexpr uint kAttendMergeBindingPlan = 0u;
+constexpr uint kAttendMergeBindingPartials = 1u;
+constexpr uint kAttendMergeBindingQueries = 2u;
+constexpr uint kAttendMergeBindingValueTable = 3u;
+constexpr uint kAttendMergeBindingTo = 4u;
+constexpr uint kAttendMergeBindingLogSum = 5u;
+constexpr uint kAttendMergeBindings = 6u;
 
 struct AttendMergeParams {
   Strides to;

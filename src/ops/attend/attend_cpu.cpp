@@ -56,9 +56,9 @@ float element_at(const std::byte* memory, std::uint32_t dtype, std::uint64_t ind
 // A work item is one query vector; the last one is the heads' numbers.
 void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<AttendQueryParams>();
-  auto* const queries = reinterpret_cast<float*>(call.bound[4]);
-  const std::uint32_t* const table = words_of(call.bound[1]);
-  const auto dtype = static_cast<DType>(call.constants[0]);
+  auto* const queries = reinterpret_cast<float*>(call.bound[kAttendQueryBindingQueries]);
+  const std::uint32_t* const table = words_of(call.bound[kAttendQueryBindingKeyTable]);
+  const auto dtype = static_cast<DType>(call.constants[kAttendQueryConstantFrom]);
   const codec::ConvertRow to_f32 = codec::row_converter(dtype, DType::f32);
   const AttendSimd& simd = attend_simd(core::best_isa());
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
@@ -66,18 +66,23 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
     if (item == vectors) {
       for (std::uint32_t head = 0; head < p.heads; ++head) {
-        queries[head] = call.constants[1] == 0
-                            ? 0.0F
-                            : element_at(call.bound[2], call.constants[1] - 1, p.slopes.offset + head * p.slopes.head);
-        queries[p.heads + head] = call.constants[2] == 0 ? 0.0F
-                                                         : element_at(call.bound[3], call.constants[2] - 1,
-                                                                      p.sinks.offset + head * p.sinks.head);
+        queries[head] =
+            call.constants[kAttendQueryConstantSlopes] == 0
+                ? 0.0F
+                : element_at(call.bound[kAttendQueryBindingSlopes], call.constants[kAttendQueryConstantSlopes] - 1,
+                             p.slopes.offset + head * p.slopes.head);
+        queries[p.heads + head] =
+            call.constants[kAttendQueryConstantSinks] == 0
+                ? 0.0F
+                : element_at(call.bound[kAttendQueryBindingSinks], call.constants[kAttendQueryConstantSinks] - 1,
+                             p.sinks.offset + head * p.sinks.head);
       }
       break;
     }
     float* const plain = queries + query_header(p.heads) + item * stride;
     const std::uint64_t from = p.from.offset + item / p.heads * p.from.token + item % p.heads * p.from.head;
-    to_f32({call.bound[0] + from * info(dtype).bytes, p.from.dim}, {reinterpret_cast<std::byte*>(plain), 1}, p.dim);
+    to_f32({call.bound[kAttendQueryBindingFrom] + from * info(dtype).bytes, p.from.dim},
+           {reinterpret_cast<std::byte*>(plain), 1}, p.dim);
     for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= p.scale;
     std::fill(plain + p.dim, plain + stride, 0.0F);
     if (p.rotation.m == 0) continue;
@@ -91,13 +96,14 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
 // A work item is one vector of one query tile and one kv head.
 void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<AttendMergeParams>();
-  const PlanReader plan(words_of(call.bound[0]));
-  const float* const partials = floats_of(call.bound[1]);
-  const float* const sink_logits = floats_of(call.bound[2]) + std::size_t{p.kv_heads} * p.group;
-  const std::uint32_t* const table = words_of(call.bound[3]);
-  const auto dtype = static_cast<DType>(call.constants[0]);
+  const PlanReader plan(words_of(call.bound[kAttendMergeBindingPlan]));
+  const float* const partials = floats_of(call.bound[kAttendMergeBindingPartials]);
+  const float* const sink_logits =
+      floats_of(call.bound[kAttendMergeBindingQueries]) + std::size_t{p.kv_heads} * p.group;
+  const std::uint32_t* const table = words_of(call.bound[kAttendMergeBindingValueTable]);
+  const auto dtype = static_cast<DType>(call.constants[kAttendMergeConstantTo]);
   const codec::ConvertRow from_f32 = codec::row_converter(DType::f32, dtype);
-  const bool has_sinks = call.constants[2] != 0;
+  const bool has_sinks = call.constants[kAttendMergeConstantSinkLogits] != 0;
   const AttendSimd& simd = attend_simd(core::best_isa());
   alignas(64) float plain[kMaxAttendDim];
   alignas(64) float rotated[kMaxAttendDim];
@@ -137,14 +143,16 @@ void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
     for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= inverse;
     const std::uint64_t token = plan.sequence(tile.sequence).first_query_token + vector / p.group;
     const std::uint64_t to = p.to.offset + token * p.to.token + head * p.to.head;
-    from_f32({reinterpret_cast<const std::byte*>(plain), 1}, {call.bound[4] + to * info(dtype).bytes, p.to.dim}, p.dim);
-    if (call.constants[1] == 0) continue;
+    from_f32({reinterpret_cast<const std::byte*>(plain), 1},
+             {call.bound[kAttendMergeBindingTo] + to * info(dtype).bytes, p.to.dim}, p.dim);
+    if (call.constants[kAttendMergeConstantLogSum] == 0) continue;
     const float log_sum =
         exp_sum == 0 ? -std::numeric_limits<float>::infinity() : (max_logit + std::log2(exp_sum)) * kLogOf2;
-    const auto log_sum_dtype = static_cast<DType>(call.constants[1] - 1);
+    const auto log_sum_dtype = static_cast<DType>(call.constants[kAttendMergeConstantLogSum] - 1);
     const std::uint64_t at = p.log_sum_exp.offset + token * p.log_sum_exp.token + head * p.log_sum_exp.head;
-    codec::row_converter(DType::f32, log_sum_dtype)({reinterpret_cast<const std::byte*>(&log_sum), 1},
-                                                    {call.bound[5] + at * info(log_sum_dtype).bytes, 1}, 1);
+    codec::row_converter(DType::f32, log_sum_dtype)(
+        {reinterpret_cast<const std::byte*>(&log_sum), 1},
+        {call.bound[kAttendMergeBindingLogSum] + at * info(log_sum_dtype).bytes, 1}, 1);
   }
 }
 

@@ -4,21 +4,21 @@
 #include "codec/dense/dense.glsl"
 #include "ops/attend/attend.params.h"
 
-layout(constant_id = 0) const uint kTo = kF32;
-layout(constant_id = 1) const uint kLogSum = 0u;  // 0: nobody asks for log_sum_exp; else its type and 1
-layout(constant_id = 2) const bool kSinkLogits = false;
+layout(constant_id = kAttendMergeConstantTo) const uint kTo = kF32;
+layout(constant_id = kAttendMergeConstantLogSum) const uint kLogSum = 0u;  // 0: nobody asks for log_sum_exp; else its type and 1
+layout(constant_id = kAttendMergeConstantSinkLogits) const bool kSinkLogits = false;
 // Whole words: elements side by side, and every output starts on a word.
-layout(constant_id = 3) const bool kToWords = true;
+layout(constant_id = kAttendMergeConstantToWords) const bool kToWords = true;
 
 layout(local_size_x = kAttendGroupSize) in;
 
 layout(push_constant) uniform Push { AttendMergeParams p; };
-layout(set = 0, binding = 0) readonly buffer Plan { uint plan[]; };
-layout(set = 0, binding = 1) readonly buffer Partials { float partials[]; };
-layout(set = 0, binding = 2) readonly buffer Queries { float queries[]; };
-layout(set = 0, binding = 3) readonly buffer Table { uint table[]; };
-layout(set = 0, binding = 4) buffer To { uint to_words[]; };
-layout(set = 0, binding = 5) buffer LogSum { uint log_sum_words[]; };
+layout(set = 0, binding = kAttendMergeBindingPlan) readonly buffer Plan { uint plan[]; };
+layout(set = 0, binding = kAttendMergeBindingPartials) readonly buffer Partials { float partials[]; };
+layout(set = 0, binding = kAttendMergeBindingQueries) readonly buffer Queries { float queries[]; };
+layout(set = 0, binding = kAttendMergeBindingValueTable) readonly buffer Table { uint table[]; };
+layout(set = 0, binding = kAttendMergeBindingTo) buffer To { uint to_words[]; };
+layout(set = 0, binding = kAttendMergeBindingLogSum) buffer LogSum { uint log_sum_words[]; };
 
 const uint kGroupSize = kAttendGroupSize;
 #define ROTATED_NUMBER float

@@ -4,18 +4,18 @@
 #include "codec/dense/dense.glsl"
 #include "ops/attend/attend.params.h"
 
-layout(constant_id = 0) const uint kFrom = kF32;
-layout(constant_id = 1) const uint kSlopes = 0u;  // 0: there are none; else its type and 1
-layout(constant_id = 2) const uint kSinks = 0u;
+layout(constant_id = kAttendQueryConstantFrom) const uint kFrom = kF32;
+layout(constant_id = kAttendQueryConstantSlopes) const uint kSlopes = 0u;  // 0: there are none; else its type and 1
+layout(constant_id = kAttendQueryConstantSinks) const uint kSinks = 0u;
 
 layout(local_size_x = kAttendGroupSize) in;
 
 layout(push_constant) uniform Push { AttendQueryParams p; };
-layout(set = 0, binding = 0) readonly buffer From { uint from_words[]; };
-layout(set = 0, binding = 1) readonly buffer Table { uint table[]; };
-layout(set = 0, binding = 2) readonly buffer Slopes { uint slope_words[]; };
-layout(set = 0, binding = 3) readonly buffer Sinks { uint sink_words[]; };
-layout(set = 0, binding = 4) writeonly buffer Queries { float queries[]; };
+layout(set = 0, binding = kAttendQueryBindingFrom) readonly buffer From { uint from_words[]; };
+layout(set = 0, binding = kAttendQueryBindingKeyTable) readonly buffer Table { uint table[]; };
+layout(set = 0, binding = kAttendQueryBindingSlopes) readonly buffer Slopes { uint slope_words[]; };
+layout(set = 0, binding = kAttendQueryBindingSinks) readonly buffer Sinks { uint sink_words[]; };
+layout(set = 0, binding = kAttendQueryBindingQueries) writeonly buffer Queries { float queries[]; };
 
 const uint kGroupSize = kAttendGroupSize;
 #define ROTATED_NUMBER float

@@ -10,25 +10,25 @@
 #include "codec/turbo/levels.glsl"
 #include "ops/attend/attend.params.h"
 
-layout(constant_id = 0) const uint kKeyFormat = kSealedFormat + 4u;
-layout(constant_id = 1) const uint kValueFormat = kSealedFormat + 4u;
-layout(constant_id = 2) const uint kKeyDim = 128u;
-layout(constant_id = 3) const uint kValueDim = 128u;
-layout(constant_id = 4) const uint kVectors = 4u;
-layout(constant_id = 5) const bool kHasMean = true;
-layout(constant_id = 6) const bool kKeyUnits = true;  // dense rows are whole units of 16 bytes
-layout(constant_id = 7) const bool kValueUnits = true;
+layout(constant_id = kAttendSplitConstantKeyFormat) const uint kKeyFormat = kSealedFormat + 4u;
+layout(constant_id = kAttendSplitConstantValueFormat) const uint kValueFormat = kSealedFormat + 4u;
+layout(constant_id = kAttendSplitConstantKeyDim) const uint kKeyDim = 128u;
+layout(constant_id = kAttendSplitConstantValueDim) const uint kValueDim = 128u;
+layout(constant_id = kAttendSplitConstantVectors) const uint kVectors = 4u;
+layout(constant_id = kAttendSplitConstantHasMean) const bool kHasMean = true;
+layout(constant_id = kAttendSplitConstantKeyUnits) const bool kKeyUnits = true;  // dense rows are whole units of 16 bytes
+layout(constant_id = kAttendSplitConstantValueUnits) const bool kValueUnits = true;
 
 layout(local_size_x = kAttendGroupSize) in;
 
 layout(push_constant) uniform Push { AttendSplitParams p; };
-layout(set = 0, binding = 0) readonly buffer Keys { uvec4 key_units[]; };
-layout(set = 0, binding = 1) readonly buffer Values { uvec4 value_units[]; };
-layout(set = 0, binding = 2) readonly buffer Plan { uint plan[]; };
-layout(set = 0, binding = 3) readonly buffer Queries { vec4 queries[]; };
-layout(set = 0, binding = 4) readonly buffer KeyTable { uint key_table[]; };
-layout(set = 0, binding = 5) readonly buffer ValueTable { uint value_table[]; };
-layout(set = 0, binding = 6) writeonly buffer Partials { float partials[]; };
+layout(set = 0, binding = kAttendSplitBindingKeys) readonly buffer Keys { uvec4 key_units[]; };
+layout(set = 0, binding = kAttendSplitBindingValues) readonly buffer Values { uvec4 value_units[]; };
+layout(set = 0, binding = kAttendSplitBindingPlan) readonly buffer Plan { uint plan[]; };
+layout(set = 0, binding = kAttendSplitBindingQueries) readonly buffer Queries { vec4 queries[]; };
+layout(set = 0, binding = kAttendSplitBindingKeyTable) readonly buffer KeyTable { uint key_table[]; };
+layout(set = 0, binding = kAttendSplitBindingValueTable) readonly buffer ValueTable { uint value_table[]; };
+layout(set = 0, binding = kAttendSplitBindingPartials) writeonly buffer Partials { float partials[]; };
 
 #include "ops/attend/plan.glsl"
 

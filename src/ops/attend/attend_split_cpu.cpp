@@ -18,17 +18,18 @@ class SplitKernel {
  public:
   SplitKernel(const runtime::CpuCall& call, const AttendSimd& simd) noexcept
       : p_(call.params_as<AttendSplitParams>()),
-        plan_(reinterpret_cast<const std::uint32_t*>(call.bound[2])),
-        queries_(reinterpret_cast<const float*>(call.bound[3])),
-        partials_(reinterpret_cast<float*>(call.bound[6])),
+        plan_(reinterpret_cast<const std::uint32_t*>(call.bound[kAttendSplitBindingPlan])),
+        queries_(reinterpret_cast<const float*>(call.bound[kAttendSplitBindingQueries])),
+        partials_(reinterpret_cast<float*>(call.bound[kAttendSplitBindingPartials])),
         simd_(simd),
-        k_(call.bound[0], p_.k,
-           {call.constants[0], call.constants[2], p_.k_page, kKeys, call.constants[5] != 0,
-            (p_.flags & kKeySinks) != 0},
+        k_(call.bound[kAttendSplitBindingKeys], p_.k,
+           {call.constants[kAttendSplitConstantKeyFormat], call.constants[kAttendSplitConstantKeyDim], p_.k_page, kKeys,
+            call.constants[kAttendSplitConstantHasMean] != 0, (p_.flags & kKeySinks) != 0},
            plan_, simd),
-        v_(call.bound[1], p_.v,
-           {call.constants[1], call.constants[3], p_.v_page, kValues, false, (p_.flags & kValueSinks) != 0}, plan_,
-           simd) {}
+        v_(call.bound[kAttendSplitBindingValues], p_.v,
+           {call.constants[kAttendSplitConstantValueFormat], call.constants[kAttendSplitConstantValueDim], p_.v_page,
+            kValues, false, (p_.flags & kValueSinks) != 0},
+           plan_, simd) {}
 
   SplitKernel(const SplitKernel&) = delete;
   SplitKernel& operator=(const SplitKernel&) = delete;
