@@ -45,7 +45,10 @@ class Recorder : public core::OfProcess {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  Target target() const noexcept { return {device_.get(), device_->info().id, device_->info().limits}; }
+  Target target() const noexcept {
+    const DeviceInfo& info = device_->info();
+    return {device_.get(), info.id, info.limits, info.kind};
+  }
   const std::shared_ptr<DeviceState>& device() const noexcept { return device_; }
 
   const std::optional<Error>& error() const noexcept { return error_; }

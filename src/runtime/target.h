@@ -17,6 +17,9 @@ struct Target {
   const DeviceState* device;  // identity only
   std::string_view id;
   Limits limits;
+  DeviceKind kind = DeviceKind::cpu;
+
+  bool is_cpu() const noexcept { return kind == DeviceKind::cpu; }
 };
 
 // A view that a kernel may use: the bytes to bind, and where the view's first element lies in them.

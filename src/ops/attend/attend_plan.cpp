@@ -15,8 +15,6 @@ namespace {
 constexpr std::uint64_t kScratchBytes = std::uint64_t{128}
                                         << 20;  // of partial results, unless one query tile needs more
 
-bool is_cpu(const runtime::Target& target) { return target.limits.shared_memory_bytes == 0; }
-
 KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t position) {
   if (pages.sinks && position < side.sinks()) return KeySource::sinks;
   return position < pages.sealed_pages * side.page() ? KeySource::sealed : KeySource::dense;
@@ -27,7 +25,7 @@ KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t 
 // few cores.
 std::uint64_t split_keys(const runtime::Target& target, std::uint64_t position) {
   constexpr std::uint64_t kSplitsPerOctave = 16;
-  const std::uint64_t first = is_cpu(target) ? 2048 : 512;
+  const std::uint64_t first = target.is_cpu() ? 2048 : 512;
   return std::clamp(std::bit_floor(position) / kSplitsPerOctave, first, std::uint64_t{4096});
 }
 
@@ -69,7 +67,7 @@ void append(std::vector<std::uint32_t>& words, const Struct& what) {
 }  // namespace
 
 std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept {
-  if (is_cpu(target)) return kCpuVectors;
+  if (target.is_cpu()) return kCpuVectors;
   // More shared memory than this leaves a GPU too few workgroups at a time to hide its memory's latency, and a lane
   // with more columns of values has registers for fewer vectors.
   const std::uint64_t room = std::min<std::uint64_t>(target.limits.shared_memory_bytes, 32U << 10);

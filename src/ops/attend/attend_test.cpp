@@ -107,7 +107,13 @@ class AttendCheck : public ::testing::Test {
   }
 
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  runtime::Target target{runtime::Inside::of(device).get(), "cpu", device.info().limits};
+  runtime::Target target{runtime::Inside::of(device).get(), "cpu", device.info().limits, device.info().kind};
+
+  // A GPU that is not here.
+  void target_gpu(std::uint64_t max_binding_bytes) {
+    target.limits = {.max_binding_bytes = max_binding_bytes, .shared_memory_bytes = 32768};
+    target.kind = DeviceKind::discrete_gpu;
+  }
 };
 
 TEST_F(AttendCheck, AcceptsASoundCall) {
@@ -471,7 +477,7 @@ struct SmallCall : Call {
 
 TEST_F(AttendCheck, RefusesWhatOneBindingCannotAddress) {
   target.id = "gpu:7";
-  target.limits = {.max_binding_bytes = 10000, .shared_memory_bytes = 32768};
+  target_gpu(10000);
   expect_refused([](Call&) {}, "kv.k.dense spans 98304 bytes; gpu:7 can address 10000 bytes in one binding",
                  Errc::unsupported);
 
@@ -638,11 +644,9 @@ struct ModelSequence {
   }
 };
 
-bool is_cpu(const runtime::Target& target) { return target.limits.shared_memory_bytes == 0; }
-
 // 16 splits for each octave: 512 keys at first (on a CPU 2048), 4096 at last.
 bool on_grid(const runtime::Target& target, std::uint64_t position) {
-  if (is_cpu(target)) return position % (position < 65536 ? 2048 : 4096) == 0;
+  if (target.is_cpu()) return position % (position < 65536 ? 2048 : 4096) == 0;
   return position % (position < 16384 ? 512 : position < 32768 ? 1024 : position < 65536 ? 2048 : 4096) == 0;
 }
 
@@ -703,7 +707,7 @@ void check_scratch(const Attend& call, const runtime::Target& target, const Atte
 
 void check_plan(const Attend& call, const runtime::Target& target, const AttendPlan& plan) {
   const std::vector<PlannedTile> tiles = query_tiles_of(plan);
-  const std::uint32_t most = is_cpu(target) ? kCpuVectors : kGpuVectors;
+  const std::uint32_t most = target.is_cpu() ? kCpuVectors : kGpuVectors;
   require(plan.vectors <= most, "as many vectors as kernels hold");
   std::uint64_t token = 0;
   std::size_t next = 0;
@@ -835,7 +839,8 @@ class AttendPlans : public AttendCheck {
     call.alibi_slopes.reset();
     call.log_sum_exp.reset();
     target.limits = device.info().limits;
-    if (sometimes(2)) target.limits = {.max_binding_bytes = 1 << 20, .shared_memory_bytes = 32768};
+    target.kind = device.info().kind;
+    if (sometimes(2)) target_gpu(1 << 20);
     if (sometimes(4)) target.limits.max_binding_bytes = 300000;
     return call;
   }
@@ -953,7 +958,7 @@ TEST_F(AttendPlans, OfAMillionKeysInManySequencesAreSmall) {
   constexpr std::uint64_t kSequences = 256;
   SmallCall call(device, 128, 2, 4, kSequences);
   for (std::uint64_t sequence = 0; sequence < kSequences; ++sequence) call.add_sequence(1048576);
-  target.limits = {.max_binding_bytes = 20 << 20, .shared_memory_bytes = 32768};
+  target_gpu(20 << 20);
   const auto plan = check(call);
   ASSERT_OK(plan);
   const std::vector<PlannedTile> tiles = query_tiles_of(*plan);
