@@ -34,8 +34,8 @@ class PreparedBatch {
 };
 
 // What a backend holds while it calls a driver that may start threads, which inherit the signal mask, or compile
-// kernels, whose constants it folds with the caller's rounding. It takes two system calls, so a backend without a driver
-// blocks signals only where it starts threads of its own.
+// kernels, whose constants it folds with the caller's rounding. It takes two system calls, so a backend without a
+// driver blocks signals only where it starts threads of its own.
 struct ForDrivers {
   core::BlockedSignals signals;
   core::DefaultFloats floats;

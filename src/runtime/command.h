@@ -105,9 +105,6 @@ struct Constants {
       values[count++] = value;
     }
   }
-  constexpr Constants(std::initializer_list<std::uint32_t> list) {  // INTERIM
-    for (const std::uint32_t value : list) values[count++] = value;
-  }
   friend auto operator<=>(const Constants&, const Constants&) = default;
 };
 

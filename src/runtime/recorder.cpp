@@ -36,23 +36,6 @@ Result<std::vector<Binding>> Recorder::scratch(std::initializer_list<std::uint64
 }
 
 void Recorder::append(const Launch& launch, std::span<const std::byte> params,
-                      std::initializer_list<Binding> bindings) {
-  assert(bindings.size() == launch.kernel.bindings.size());
-  Command& command = commands_.add();  // whatever throws from here on spoils the encoder
-  command.kernel = &launch.kernel;
-  command.constants = launch.constants;
-  command.dispatch = launch.dispatch;
-  command.params_bytes = static_cast<std::uint32_t>(params.size());
-  std::ranges::copy(params, command.params.begin());
-  for (std::size_t index = 0; index < bindings.size(); ++index) {
-    const Binding& binding = bindings.begin()[index];
-    command.bindings[index] = binding;
-    command.bindings[index].access = launch.kernel.bindings[index];
-  }
-  command.barrier_before = hazards_.needs_barrier(command.bound());
-}
-
-void Recorder::append(const Launch& launch, std::span<const std::byte> params,
                       std::initializer_list<BoundAt> bindings) {
   assert(bindings.size() == launch.kernel.bindings.size());
   Command& command = commands_.add();  // whatever throws from here on spoils the encoder

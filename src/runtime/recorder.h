@@ -69,11 +69,6 @@ class Recorder : public core::OfProcess {
     append(launch, std::as_bytes(std::span(&params, 1)), bindings);
   }
 
-  template <class Params>
-  void dispatch(const Launch& launch, const Params& params, std::initializer_list<Binding> bindings) {  // INTERIM
-    append(launch, std::as_bytes(std::span(&params, 1)), bindings);
-  }
-
   void watch(std::shared_ptr<Watcher> watcher) { watchers_.push_back(std::move(watcher)); }
   void submitted() noexcept { end(Watcher::End::submitted); }
 
@@ -81,7 +76,6 @@ class Recorder : public core::OfProcess {
   const CommandList& commands() const noexcept { return commands_; }
 
  private:
-  void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<Binding> bindings);
   void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<BoundAt> bindings);
   void end(Watcher::End how) noexcept {
     for (const std::shared_ptr<Watcher>& watcher : std::exchange(watchers_, {})) watcher->ended(how);

@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cassert>
-#include <initializer_list>
 #include <span>
-#include <utility>
 
 #include "codec/codecs.h"
 #include "core/check.h"
@@ -19,48 +16,24 @@
 namespace rota::ops {
 namespace {
 
-// Constants and bindings are said by name, in any order: the kernels' indices place them.
-struct NamedConstant {
-  std::uint32_t index, value;
-};
-
-runtime::Constants constants_of(std::initializer_list<NamedConstant> named) {
-  runtime::Constants constants{};
-  for (const NamedConstant& one : named) {
-    constants.values[one.index] = one.value;
-    constants.count = std::max(constants.count, one.index + 1);
-  }
-  assert(constants.count == named.size());
-  return constants;
-}
-
-struct NamedBinding {
-  std::uint32_t index;
-  runtime::Binding binding;
-};
-
-template <std::size_t kCount>
-std::array<runtime::Binding, kCount> bindings_of(NamedBinding (&&named)[kCount]) {
-  std::array<runtime::Binding, kCount> bindings;
-  for (NamedBinding& one : named) {
-    assert(bindings[one.index].memory == nullptr);
-    bindings[one.index] = std::move(one.binding);
-  }
-  return bindings;
-}
-
-// All are read, but for those that are named.
-template <std::size_t kCount>
-constexpr std::array<Access, kCount> accesses(std::initializer_list<std::uint32_t> written) {
-  std::array<Access, kCount> all{};
-  all.fill(Access::read);
-  for (const std::uint32_t index : written) all[index] = Access::write;
-  return all;
-}
-
-constexpr auto kQueryBindings = accesses<kAttendQueryBindings>({kAttendQueryBindingQueries});
-constexpr auto kSplitBindings = accesses<kAttendSplitBindings>({kAttendSplitBindingPartials});
-constexpr auto kMergeBindings = accesses<kAttendMergeBindings>({kAttendMergeBindingTo, kAttendMergeBindingLogSum});
+constexpr auto kQueryBindings = runtime::accesses({{kAttendQueryBindingFrom, Access::read},
+                                                   {kAttendQueryBindingKeyTable, Access::read},
+                                                   {kAttendQueryBindingSlopes, Access::read},
+                                                   {kAttendQueryBindingSinks, Access::read},
+                                                   {kAttendQueryBindingQueries, Access::write}});
+constexpr auto kSplitBindings = runtime::accesses({{kAttendSplitBindingKeys, Access::read},
+                                                   {kAttendSplitBindingValues, Access::read},
+                                                   {kAttendSplitBindingPlan, Access::read},
+                                                   {kAttendSplitBindingQueries, Access::read},
+                                                   {kAttendSplitBindingKeyTable, Access::read},
+                                                   {kAttendSplitBindingValueTable, Access::read},
+                                                   {kAttendSplitBindingPartials, Access::write}});
+constexpr auto kMergeBindings = runtime::accesses({{kAttendMergeBindingPlan, Access::read},
+                                                   {kAttendMergeBindingPartials, Access::read},
+                                                   {kAttendMergeBindingQueries, Access::read},
+                                                   {kAttendMergeBindingValueTable, Access::read},
+                                                   {kAttendMergeBindingTo, Access::write},
+                                                   {kAttendMergeBindingLogSum, Access::write}});
 constexpr runtime::Kernel kQuery{
     .name = "attend_query", .code = kernels::attend_query::kCode, .bindings = kQueryBindings, .cpu = attend_query_cpu};
 constexpr runtime::Kernel kSplit{
@@ -173,17 +146,17 @@ class AttendRecording {
                                    .dim = k_dim_,
                                    .scale = static_cast<float>(static_cast<double>(call_.scale))};
     const std::uint64_t items = call_.q.shape.tokens * heads_ + 1;
-    dispatch({kQuery,
-              constants_of({{kAttendQueryConstantFrom, static_cast<std::uint32_t>(call_.q.dtype)},
-                            {kAttendQueryConstantSlopes, dtype_or_none(call_.alibi_slopes)},
-                            {kAttendQueryConstantSinks, dtype_or_none(call_.sink_logits)}}),
-              {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{8} * k_dim_}},
-             params,
-             bindings_of({{kAttendQueryBindingFrom, runtime::bind(call_.q.buffer, plan_.q)},
-                          {kAttendQueryBindingKeyTable, k_table_},
-                          {kAttendQueryBindingSlopes, bind(call_.alibi_slopes, plan_.alibi_slopes)},
-                          {kAttendQueryBindingSinks, bind(call_.sink_logits, plan_.sink_logits)},
-                          {kAttendQueryBindingQueries, queries_}}));
+    recorder_.dispatch({kQuery,
+                        {{kAttendQueryConstantFrom, static_cast<std::uint32_t>(call_.q.dtype)},
+                         {kAttendQueryConstantSlopes, dtype_or_none(call_.alibi_slopes)},
+                         {kAttendQueryConstantSinks, dtype_or_none(call_.sink_logits)}},
+                        {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{8} * k_dim_}},
+                       params,
+                       {{kAttendQueryBindingFrom, runtime::bind(call_.q.buffer, plan_.q)},
+                        {kAttendQueryBindingKeyTable, k_table_},
+                        {kAttendQueryBindingSlopes, bind(call_.alibi_slopes, plan_.alibi_slopes)},
+                        {kAttendQueryBindingSinks, bind(call_.sink_logits, plan_.sink_logits)},
+                        {kAttendQueryBindingQueries, queries_}});
   }
 
   void record_launch(const AttendLaunch& launch) {
@@ -205,26 +178,26 @@ class AttendRecording {
                  (launch.k == KeySource::sinks ? kKeySinks : 0) | (launch.v == KeySource::sinks ? kValueSinks : 0),
         .soft_cap = static_cast<float>(call_.soft_cap.value_or(0))};
     const std::uint64_t items = std::uint64_t{launch.splits} * kv_heads_;
-    dispatch({kSplit,
-              constants_of({{kAttendSplitConstantKeyFormat, k.format},
-                            {kAttendSplitConstantValueFormat, v.format},
-                            {kAttendSplitConstantKeyDim, k_dim_},
-                            {kAttendSplitConstantValueDim, v_dim_},
-                            {kAttendSplitConstantVectors, std::bit_ceil(plan_.vectors)},
-                            {kAttendSplitConstantHasMean, k.has_mean ? 1U : 0U},
-                            {kAttendSplitConstantKeyUnits, k.in_units ? 1U : 0U},
-                            {kAttendSplitConstantValueUnits, v.in_units ? 1U : 0U}}),
-              {.groups = groups_of(items),
-               .items = items,
-               .item_bytes = std::uint64_t{kKeyBlock} * (std::uint64_t{k_dim_} + v_dim_)}},
-             params,
-             bindings_of({{kAttendSplitBindingKeys, k.binding},
-                          {kAttendSplitBindingValues, v.binding},
-                          {kAttendSplitBindingPlan, words_},
-                          {kAttendSplitBindingQueries, queries_},
-                          {kAttendSplitBindingKeyTable, k_table_},
-                          {kAttendSplitBindingValueTable, v_table_},
-                          {kAttendSplitBindingPartials, partials_}}));
+    recorder_.dispatch({kSplit,
+                        {{kAttendSplitConstantKeyFormat, k.format},
+                         {kAttendSplitConstantValueFormat, v.format},
+                         {kAttendSplitConstantKeyDim, k_dim_},
+                         {kAttendSplitConstantValueDim, v_dim_},
+                         {kAttendSplitConstantVectors, std::bit_ceil(plan_.vectors)},
+                         {kAttendSplitConstantHasMean, k.has_mean ? 1U : 0U},
+                         {kAttendSplitConstantKeyUnits, k.in_units ? 1U : 0U},
+                         {kAttendSplitConstantValueUnits, v.in_units ? 1U : 0U}},
+                        {.groups = groups_of(items),
+                         .items = items,
+                         .item_bytes = std::uint64_t{kKeyBlock} * (std::uint64_t{k_dim_} + v_dim_)}},
+                       params,
+                       {{kAttendSplitBindingKeys, k.binding},
+                        {kAttendSplitBindingValues, v.binding},
+                        {kAttendSplitBindingPlan, words_},
+                        {kAttendSplitBindingQueries, queries_},
+                        {kAttendSplitBindingKeyTable, k_table_},
+                        {kAttendSplitBindingValueTable, v_table_},
+                        {kAttendSplitBindingPartials, partials_}});
   }
 
   void record_merge(const AttendRound& round) {
@@ -241,29 +214,21 @@ class AttendRecording {
         .dim = v_dim_};
     const std::uint64_t items = std::uint64_t{round.query_tiles} * kv_heads_ * plan_.vectors;
     const bool to_words = runtime::in_whole_words(call_.out.dtype, params.to);
-    dispatch({kMerge,
-              constants_of({{kAttendMergeConstantTo, static_cast<std::uint32_t>(call_.out.dtype)},
-                            {kAttendMergeConstantLogSum, dtype_or_none(call_.log_sum_exp)},
-                            {kAttendMergeConstantSinkLogits, call_.sink_logits ? 1U : 0U},
-                            {kAttendMergeConstantToWords, to_words ? 1U : 0U}}),
-              {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{64} * v_dim_}},
-             params,
-             bindings_of({{kAttendMergeBindingPlan, words_},
-                          {kAttendMergeBindingPartials, partials_},
-                          {kAttendMergeBindingQueries, queries_},
-                          {kAttendMergeBindingValueTable, v_table_},
-                          {kAttendMergeBindingTo, runtime::bind(call_.out.buffer, plan_.out)},
-                          {kAttendMergeBindingLogSum, with_log_sum
-                                                          ? runtime::bind(call_.log_sum_exp->buffer, *plan_.log_sum_exp)
-                                                          : runtime::bind_untouched(call_.out.buffer, plan_.out)}}));
-  }
-
-  template <class Params, std::size_t kCount>
-  void dispatch(const runtime::Launch& launch, const Params& params,
-                const std::array<runtime::Binding, kCount>& bindings) {
-    [&]<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
-      recorder_.dispatch(launch, params, {bindings[kIndex]...});
-    }(std::make_index_sequence<kCount>());
+    recorder_.dispatch(
+        {kMerge,
+         {{kAttendMergeConstantTo, static_cast<std::uint32_t>(call_.out.dtype)},
+          {kAttendMergeConstantLogSum, dtype_or_none(call_.log_sum_exp)},
+          {kAttendMergeConstantSinkLogits, call_.sink_logits ? 1U : 0U},
+          {kAttendMergeConstantToWords, to_words ? 1U : 0U}},
+         {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{64} * v_dim_}},
+        params,
+        {{kAttendMergeBindingPlan, words_},
+         {kAttendMergeBindingPartials, partials_},
+         {kAttendMergeBindingQueries, queries_},
+         {kAttendMergeBindingValueTable, v_table_},
+         {kAttendMergeBindingTo, runtime::bind(call_.out.buffer, plan_.out)},
+         {kAttendMergeBindingLogSum, with_log_sum ? runtime::bind(call_.log_sum_exp->buffer, *plan_.log_sum_exp)
+                                                  : runtime::bind_untouched(call_.out.buffer, plan_.out)}});
   }
 
   runtime::Recorder& recorder_;

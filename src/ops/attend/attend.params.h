@@ -114,7 +114,6 @@ constexpr uint kAttendQueryBindingKeyTable = 1u;
 constexpr uint kAttendQueryBindingSlopes = 2u;
 constexpr uint kAttendQueryBindingSinks = 3u;
 constexpr uint kAttendQueryBindingQueries = 4u;
-constexpr uint kAttendQueryBindings = 5u;
 
 struct AttendQueryParams {
   Strides from;
@@ -144,7 +143,6 @@ constexpr uint kAttendSplitBindingQueries = 3u;
 constexpr uint kAttendSplitBindingKeyTable = 4u;
 constexpr uint kAttendSplitBindingValueTable = 5u;
 constexpr uint kAttendSplitBindingPartials = 6u;
-constexpr uint kAttendSplitBindings = 7u;
 
 struct AttendSplitParams {
   SlotStrides k;  // of a sealed side: offset, page and head in words
@@ -173,7 +171,6 @@ constexpr uint kAttendMergeBindingQueries = 2u;
 constexpr uint kAttendMergeBindingValueTable = 3u;
 constexpr uint kAttendMergeBindingTo = 4u;
 constexpr uint kAttendMergeBindingLogSum = 5u;
-constexpr uint kAttendMergeBindings = 6u;
 
 struct AttendMergeParams {
   Strides to;
