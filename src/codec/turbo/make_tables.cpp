@@ -11,6 +11,7 @@
 #include <iterator>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -171,19 +172,14 @@ std::string array_of(const std::string& type, std::size_t size, const std::strin
   return "std::array<" + type + ", " + std::to_string(size) + "> " + name;
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
-  if (count != 2) {
-    static_cast<void>(std::fputs("usage: make_tables <header>\n", stderr));
-    return 2;
-  }
+std::vector<Table> all_tables() {
   std::vector<Table> tables;
   for (int bits = 2; bits <= 6; ++bits) tables.push_back(rounded_table(bits));
   tables.push_back(uniform_table());
+  return tables;
+}
 
-  Header header;
-  header.integers(array_of("std::uint32_t", kOddFactors.size(), "kOddFactors"), kOddFactors);
+void write_levels(const std::vector<Table>& tables, Header& header) {
   std::vector<int> bits;
   std::vector<double> units;
   for (const Table& table : tables) {
@@ -196,31 +192,45 @@ int main(int count, char** arguments) {
   }
   header.integers(array_of("std::uint32_t", bits.size(), "kBits"), bits);
   header.fractions(array_of("double", units.size(), "kUnits"), units);
+}
 
-  // 2 / step, but for the length and a power of two: 2 sqrt(m) {1, sqrt 2} / (unit * candidate), as G * 2^-g.
+struct Inverse {
+  std::uint32_t mantissa;  // G
+  int exponent;            // g
+};
+
+// As G * 2^-g. Nothing where another machine might round G to another integer.
+std::optional<Inverse> inverse_of(double value) {
+  int exponent = 0;
+  const double mantissa = std::frexp(value, &exponent) * 0x1p32;
+  if (std::abs(mantissa - std::floor(mantissa) - 0.5) < 1e-4) return std::nullopt;
+  return Inverse{static_cast<std::uint32_t>(std::llround(mantissa)), 32 - exponent};
+}
+
+// 2 / step, but for the length and a power of two: 2 sqrt(m) {1, sqrt 2} / (unit * candidate). False where one of them
+// cannot be written.
+bool write_inverses(const std::vector<Table>& tables, Header& header) {
   std::vector<std::uint32_t> mantissas;
   std::vector<int> exponents;
   for (const Table& table : tables) {
     for (const int factor : kOddFactors) {
       for (const double parity : {1.0, std::numbers::sqrt2}) {
         for (const double candidate : kCandidates) {
-          int exponent = 0;
-          const double inverse = 2 * std::sqrt(factor) * parity / (deviations(table.unit) * candidate);
-          const double mantissa = std::frexp(inverse, &exponent) * 0x1p32;
-          if (std::abs(mantissa - std::floor(mantissa) - 0.5) < 1e-4) {
-            static_cast<void>(std::fputs("make_tables: a number lies between two integers\n", stderr));
-            return 1;
-          }
-          mantissas.push_back(static_cast<std::uint32_t>(std::llround(mantissa)));
-          exponents.push_back(32 - exponent);
+          const auto inverse = inverse_of(2 * std::sqrt(factor) * parity / (deviations(table.unit) * candidate));
+          if (!inverse) return false;
+          mantissas.push_back(inverse->mantissa);
+          exponents.push_back(inverse->exponent);
         }
       }
     }
   }
   header.integers(array_of("std::uint32_t", mantissas.size(), "kInverseMantissas"), mantissas);
   header.integers(array_of("std::uint8_t", exponents.size(), "kInverseExponents"), exponents);
+  return true;
+}
 
-  // cas(2 pi t / m) / sqrt(m), in 2^-13.
+// cas(2 pi t / m) / sqrt(m), in 2^-13.
+void write_hartley_rows(Header& header) {
   std::vector<int> hartley;
   for (const int factor : kOddFactors) {
     for (int t = 0; t < kOddFactors.back(); ++t) {
@@ -230,6 +240,24 @@ int main(int count, char** arguments) {
     }
   }
   header.integers(array_of("std::int16_t", hartley.size(), "kHartley"), hartley);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) {
+    static_cast<void>(std::fputs("usage: make_tables <header>\n", stderr));
+    return 2;
+  }
+  const std::vector<Table> tables = all_tables();
+  Header header;
+  header.integers(array_of("std::uint32_t", kOddFactors.size(), "kOddFactors"), kOddFactors);
+  write_levels(tables, header);
+  if (!write_inverses(tables, header)) {
+    static_cast<void>(std::fputs("make_tables: a number lies between two integers\n", stderr));
+    return 1;
+  }
+  write_hartley_rows(header);
 
   if (header.hash() != kPinnedHash) {
     static_cast<void>(std::fprintf(stderr, "make_tables: the tables hash to %#llx, and the page format says %#llx\n",
