@@ -18,11 +18,10 @@
 namespace rota::ops {
 namespace {
 
+using reference::kWidths;
 using test::new_counter;
 using test::PageKind;
 using test::read_counter;
-
-constexpr std::array kWidths{2U, 3U, 4U, 5U, 6U, 8U};
 
 // Every head size that there is.
 std::vector<std::uint32_t> head_sizes() {

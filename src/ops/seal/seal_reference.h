@@ -1,16 +1,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <span>
 #include <vector>
 
 #include "codec/turbo/turbo.h"
+#include "ops/seal/seal_arithmetic_reference.h"
 #include "rota/codec.h"
 #include "rota/dtype.h"
 #include "rota_tables/turbo.h"
@@ -19,109 +20,15 @@
 
 namespace rota::ops::reference {
 
-// Deliberate errors, one in each step: tests prove that their data tells every one of them apart.
-enum class Mutation : std::uint8_t {
-  none,
-  infinity_is_zero,
-  mean_counts_sinks,
-  mean_rounds_down,
-  mean_ties_away,
-  mean_always_removed,
-  mean_removed_at_least_as_large,
-  mantissas_truncate,
-  mantissas_reach_65536,
-  signs_of_the_other_side,
-  hartley_truncates,
-  hartley_row_off_by_one,
-  magnitudes_have_14_bits,
-  magnitudes_truncate,
-  root_is_rounded,
-  step_is_rounded,
-  parity_of_k_ignored,
-  edge_belongs_below,
-  zero_is_positive,
-  uniform_truncates,
-  largest_is_off_by_one,
-  last_candidate_left_out,
-  tie_takes_later_candidate,
-  no_second_decision,
-  second_step_is_rounded,
-  rest_of_scale_ignored,
-  scale_ties_away,
-  scale_of_the_root_of_two_ignored,
-  low_plane_last,
-  tokens_and_dims_swapped_in_cells,
-  last,
-};
+// Bits that a code may have, and head sizes.
+inline constexpr std::array kWidths{2U, 3U, 4U, 5U, 6U, 8U};
+inline constexpr std::array kHeadSizes{16U,  32U,  48U,  64U,  80U,  96U,  112U, 128U, 144U, 160U, 176U,
+                                       192U, 208U, 224U, 240U, 256U, 288U, 320U, 352U, 384U, 416U, 448U,
+                                       480U, 512U, 576U, 640U, 704U, 768U, 832U, 896U, 960U, 1024U};
 
-__extension__ using U128 = unsigned __int128;
-
-// f16 bits to a multiple of 2^-24.
-inline std::int64_t fixed_from_half(std::uint16_t half, Mutation mutation, std::uint64_t& non_finite) {
-  std::uint32_t magnitude = half & 0x7fffU;
-  if (magnitude >= 0x7c00) {
-    ++non_finite;
-    magnitude = magnitude > 0x7c00 || mutation == Mutation::infinity_is_zero ? 0 : 0x7bff;
-  }
-  const std::uint32_t exponent = magnitude >> 10;
-  const std::int64_t mantissa = magnitude & 0x3ffU;
-  const std::int64_t value = exponent == 0 ? mantissa : (mantissa | 0x400) << (exponent - 1);
-  return (half & 0x8000U) != 0 ? -value : value;
+inline std::size_t mean_bytes(const PageFormat& format) {
+  return format.has_mean() ? (std::size_t{2} * format.head_dim + 63) / 64 * 64 : 0;
 }
-
-inline int bits_of(U128 value) {
-  const auto upper = static_cast<std::uint64_t>(value >> 64);
-  return upper != 0 ? 64 + static_cast<int>(std::bit_width(upper))
-                    : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(value)));
-}
-
-// numerator / denominator * 2^exponent to the nearest f16, ties to even, at most 65504: exactly, by comparing.
-inline std::uint32_t nearest_half(U128 numerator, U128 denominator, int exponent, bool ties_away) {
-  // The result is the number of halves at or below the quotient, moved by half a last place.
-  std::uint32_t below = 0;
-  std::uint32_t above = 0x7c00;
-  const auto compare = [&](std::uint32_t twice, int last_place) {  // sign of quotient - twice * 2^(last_place - 1)
-    U128 left = numerator;
-    U128 right = denominator * twice;
-    const int shift = exponent - (last_place - 1);
-    if (shift >= 0) {
-      if (left != 0 && bits_of(left) + shift > 127) return 1;
-      left <<= shift;
-    } else {
-      if (right != 0 && bits_of(right) - shift > 127) return -1;
-      right <<= -shift;
-    }
-    return left > right ? 1 : left < right ? -1 : 0;
-  };
-  while (above - below > 1) {  // the largest half that is not above the quotient
-    const std::uint32_t middle = (below + above) / 2;
-    const std::uint32_t field = middle >> 10;
-    const std::uint32_t mantissa = field == 0 ? middle : (middle & 0x3ffU) | 0x400U;
-    const int last_place = (field == 0 ? 1 : static_cast<int>(field)) - 25;
-    (compare(2 * mantissa, last_place) >= 0 ? below : above) = middle;
-  }
-  const std::uint32_t field = below >> 10;
-  const std::uint32_t mantissa = field == 0 ? below : (below & 0x3ffU) | 0x400U;
-  const int last_place = (field == 0 ? 1 : static_cast<int>(field)) - 25;
-  const int half_way = compare(2 * mantissa + 1, last_place);
-  const bool up = half_way > 0 || (half_way == 0 && ((below & 1U) != 0 || ties_away));
-  return std::min(below + (up ? 1U : 0U), 0x7bffU);
-}
-
-struct Fit {
-  std::uint64_t dot = 0, norm = 0;
-};
-
-inline bool fits_better(const Fit& a, const Fit& b, bool or_as_well) {
-  const U128 left = U128{a.dot * a.dot} * b.norm;
-  const U128 right = U128{b.dot * b.dot} * a.norm;
-  return left > right || (or_as_well && left == right);
-}
-
-struct Inverse {
-  std::uint64_t factor;
-  int shift;
-};
 
 class Sealer {
  public:
@@ -155,11 +62,10 @@ class Sealer {
         mean[i] = fixed_from_half(static_cast<std::uint16_t>(half), mutation_, ignored);
       }
     }
-    const std::size_t mean_bytes = format_.has_mean() ? (2 * dim_ + 63) / 64 * 64 : 0;
     for (std::size_t t = 0; t < tokens; ++t) {
       const auto [scale, codes] = seal_token(values.subspan(t * dim_, dim_), mean);
-      put_half(page, mean_bytes + 2 * t, scale);
-      for (std::size_t i = 0; i < dim_; ++i) put_code(page, mean_bytes + 2 * format_.tokens, t, i, codes[i]);
+      put_half(page, mean_bytes(format_) + 2 * t, scale);
+      for (std::size_t i = 0; i < dim_; ++i) put_code(page, t, i, codes[i]);
     }
     return page;
   }
@@ -196,6 +102,20 @@ class Sealer {
     std::vector<std::uint32_t> codes;
   };
 
+  struct Reduced {
+    std::vector<std::uint64_t> z;  // magnitudes
+    int r;
+  };
+
+  // The magnitudes' squares add up to about root^2 * 4^p.
+  struct Length {
+    std::uint64_t root;
+    int p;
+  };
+
+  static constexpr std::size_t kTimesOne = 1;  // of the candidates 0.9, 1 and 1.1
+
+  ScaleRule rule() const { return std::get<Turbo>(format_.codec).scale; }
   bool is(Mutation mutation) const { return mutation_ == mutation; }
 
   Token seal_token(std::span<const std::uint16_t> halves, const std::vector<std::int64_t>& mean) {
@@ -210,15 +130,13 @@ class Sealer {
       sum_d += std::abs(d[i]);
     }
     const bool grows = is(Mutation::mean_removed_at_least_as_large) ? sum_d >= sum_x : sum_d > sum_x;
-    Token token{.scale = 0, .codes = std::vector<std::uint32_t>(dim_)};
-    if (format_.has_mean() && grows && !is(Mutation::mean_always_removed)) {
-      d = x;
-      token.scale = 0x8000;
-    }
+    const bool keeps_mean = format_.has_mean() && grows && !is(Mutation::mean_always_removed);
+    if (keeps_mean) d = x;
+    const std::uint32_t sign = keeps_mean ? 0x8000 : 0;
 
     std::int64_t largest = 0;
     for (const std::int64_t value : d) largest = std::max(largest, std::abs(value));
-    if (largest == 0) return token;
+    if (largest == 0) return {.scale = sign, .codes = std::vector<std::uint32_t>(dim_)};
     const int shift = bits_of(static_cast<std::uint64_t>(largest)) - 16;
     std::vector<std::int64_t> y(dim_);
     for (std::size_t i = 0; i < dim_; ++i) {
@@ -232,7 +150,8 @@ class Sealer {
       y[i] = (d[i] < 0) != negated ? -mantissa : mantissa;
     }
     rotate(y);
-    token.scale |= quantize(y, shift, token.codes);
+    Token token = quantize(y, shift);
+    token.scale |= sign;
     return token;
   }
 
@@ -267,70 +186,93 @@ class Sealer {
     return fit;
   }
 
-  // Returns the scale.
-  std::uint32_t quantize(const std::vector<std::int64_t>& y, int shift, std::vector<std::uint32_t>& codes) const {
+  // Step 4.
+  Reduced reduce(const std::vector<std::int64_t>& y) const {
     std::int64_t largest = 0;
     for (const std::int64_t value : y) largest = std::max(largest, std::abs(value));
     const int kept = is(Mutation::magnitudes_have_14_bits) ? 14 : 15;
-    const int down = std::max(bits_of(static_cast<std::uint64_t>(largest)) - kept, 0);
-    std::vector<std::uint64_t> z(dim_);
-    U128 squares = 0;
-    for (std::size_t i = 0; i < dim_; ++i) {
-      const std::int64_t half_way = down == 0 || is(Mutation::magnitudes_truncate) ? 0 : std::int64_t{1} << (down - 1);
-      z[i] = static_cast<std::uint64_t>(std::min<std::int64_t>((std::abs(y[i]) + half_way) >> down, 32767));
-      squares += z[i] * z[i];
+    const int r = std::max(bits_of(static_cast<std::uint64_t>(largest)) - kept, 0);
+    const std::int64_t half_way = r == 0 || is(Mutation::magnitudes_truncate) ? 0 : std::int64_t{1} << (r - 1);
+    Reduced reduced{.z = {}, .r = r};
+    for (const std::int64_t value : y) {
+      reduced.z.push_back(static_cast<std::uint64_t>(std::min<std::int64_t>((std::abs(value) + half_way) >> r, 32767)));
     }
-    // The squares as root^2 * 4^p: the root's 16 bits, rounded down.
+    return reduced;
+  }
+
+  // Step 5.
+  Length length_of(const std::vector<std::uint64_t>& z) const {
+    U128 squares = 0;
+    for (const std::uint64_t magnitude : z) squares += magnitude * magnitude;
     const int p = (bits_of(squares) - 1) / 2 - 15;
     const auto window = static_cast<std::uint64_t>(p >= 0 ? squares >> (2 * p) : squares << (-2 * p));
     auto root = static_cast<std::uint64_t>(std::sqrt(static_cast<long double>(window)));
     if (is(Mutation::root_is_rounded) && window > root * root + root && root < 65535) ++root;
+    return {.root = root, .p = p};
+  }
 
+  // Where the tables have G and g of 0.9, 1 and 1.1.
+  std::size_t candidates_row() const {
     const std::size_t table = static_cast<std::size_t>(std::ranges::find(codec::tables::kBits, format_.bits()) -
                                                        codec::tables::kBits.begin());
     const std::size_t parity = is(Mutation::parity_of_k_ignored) ? 0 : k_ % 2;
-    const std::size_t row = ((table * 8 + m_ / 2) * 2 + parity) * 3;
-    const auto candidate = [&](std::size_t c) {
-      const std::uint64_t mantissa = codec::tables::kInverseMantissas[row + c];
-      return limited((mantissa / 2 + (is(Mutation::step_is_rounded) ? root / 2 : 0)) / root,
-                     codec::tables::kInverseExponents[row + c] - 1 - static_cast<int>(k_ / 2) + p);
-    };
+    return ((table * 8 + m_ / 2) * 2 + parity) * 3;
+  }
 
-    Inverse chosen = candidate(1);
-    if (std::get<Turbo>(format_.codec).scale == ScaleRule::search && format_.bits() == 8) {
-      const std::uint64_t top = std::ranges::max(z) + (is(Mutation::largest_is_off_by_one) ? 1 : 0);
-      const int bits = bits_of(top);
-      chosen = limited((std::uint64_t{254} << 22) / (top << (16 - bits)), bits + 6);
-    } else if (std::get<Turbo>(format_.codec).scale == ScaleRule::search) {
-      chosen = candidate(0);
-      Fit best = fit_of(z, chosen);
-      for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {
-        const Fit other = fit_of(z, candidate(c));
-        if (!fits_better(other, best, is(Mutation::tie_takes_later_candidate))) continue;
-        best = other;
-        chosen = candidate(c);
-      }
-      if (!is(Mutation::no_second_decision)) chosen = inverse_of_fit(best);
+  // Step 7.
+  Inverse inverse_of_length(Length length, std::size_t candidate) const {
+    const std::size_t at = candidates_row() + candidate;
+    const std::uint64_t half = is(Mutation::step_is_rounded) ? length.root / 2 : 0;
+    return limited((codec::tables::kInverseMantissas[at] / 2 + half) / length.root,
+                   codec::tables::kInverseExponents[at] - 1 - static_cast<int>(k_ / 2) + length.p);
+  }
+
+  Inverse inverse_of_largest(const std::vector<std::uint64_t>& z) const {
+    const std::uint64_t top = std::ranges::max(z) + (is(Mutation::largest_is_off_by_one) ? 1 : 0);
+    const int bits = bits_of(top);
+    return limited((std::uint64_t{254} << 22) / (top << (16 - bits)), bits + 6);
+  }
+
+  Inverse inverse_of_search(const std::vector<std::uint64_t>& z, Length length) const {
+    Inverse chosen = inverse_of_length(length, 0);
+    Fit best = fit_of(z, chosen);
+    for (std::size_t c = 1; c < (is(Mutation::last_candidate_left_out) ? 2U : 3U); ++c) {
+      const Inverse candidate = inverse_of_length(length, c);
+      const Fit fit = fit_of(z, candidate);
+      if (!fits_better(fit, best, is(Mutation::tie_takes_later_candidate))) continue;
+      best = fit;
+      chosen = candidate;
     }
-    const int exponent = down + shift - 24 + 4;
-    std::uint32_t scale = 0;
-    if (std::get<Turbo>(format_.codec).scale == ScaleRule::rms) {
-      scale = scale_of(root, codec::tables::kInverseMantissas[row + 1], exponent + 2 + chosen.shift);
+    return is(Mutation::no_second_decision) ? chosen : inverse_of_fit(best);
+  }
+
+  Inverse chosen_inverse(const std::vector<std::uint64_t>& z, Length length) const {
+    if (rule() != ScaleRule::search) return inverse_of_length(length, kTimesOne);
+    return format_.bits() == 8 ? inverse_of_largest(z) : inverse_of_search(z, length);
+  }
+
+  // Steps 4 to 8.
+  Token quantize(const std::vector<std::int64_t>& y, int shift) const {
+    const auto [z, r] = reduce(y);
+    const Length length = length_of(z);
+    const Inverse inverse = chosen_inverse(z, length);
+    const int exponent = r + shift - 24 + 4;
+    Token token;
+    if (rule() == ScaleRule::rms) {
+      token.scale = scale_of(length.root, codec::tables::kInverseMantissas[candidates_row() + kTimesOne],
+                             exponent + 2 + inverse.shift);
     } else {
-      const Fit fit = fit_of(z, chosen);
-      scale = scale_of(fit.dot, fit.norm, exponent);
+      const Fit fit = fit_of(z, inverse);
+      token.scale = scale_of(fit.dot, fit.norm, exponent);
     }
+    const std::uint32_t half = 1U << (format_.bits() - 1);
+    const std::uint32_t lower = format_.bits() == 8 ? half : half - 1;  // 8 bits have a level 0, for both signs
     for (std::size_t i = 0; i < dim_; ++i) {
-      const std::uint32_t index = index_of(z[i], chosen);
-      const std::uint32_t half = 1U << (format_.bits() - 1);
+      const std::uint32_t index = index_of(z[i], inverse);
       const bool positive = z[i] == 0 ? is(Mutation::zero_is_positive) : y[i] > 0;
-      if (format_.bits() == 8) {
-        codes[i] = positive ? half + index : half - index;
-      } else {
-        codes[i] = positive ? half + index : half - 1 - index;
-      }
+      token.codes.push_back(positive ? half + index : lower - index);
     }
-    return scale;
+    return token;
   }
 
   // 2 * norm / dot: 31 leading bits of the norm by 16 of the dot product.
@@ -370,11 +312,10 @@ class Sealer {
     page.at(at + 1) = static_cast<std::byte>(half >> 8);
   }
 
-  void put_code(std::vector<std::byte>& page, std::size_t tiles, std::size_t token, std::size_t dim,
-                std::uint32_t code) const {
+  void put_code(std::vector<std::byte>& page, std::size_t token, std::size_t dim, std::uint32_t code) const {
     const std::uint32_t bits = format_.bits();
     const std::uint32_t low_bits = bits == 3 ? 2 : bits == 5 || bits == 6 ? 4 : bits;
-    std::size_t plane = tiles + token / 64 * (8 * dim_ * bits);
+    std::size_t plane = mean_bytes(format_) + 2 * format_.tokens + token / 64 * (8 * dim_ * bits);
     const bool swapped = is(Mutation::low_plane_last);
     const auto put = [&](std::uint32_t part, std::uint32_t part_bits) {
       if (part_bits == 0) return;
@@ -417,12 +358,12 @@ class Unsealer {
 
   // `limit` is the largest number of the target's dtype that f16 holds.
   std::vector<float> unseal(std::span<const std::byte> page, float limit = 65504) const {
-    const std::size_t mean_bytes = format_.has_mean() ? (2 * dim_ + 63) / 64 * 64 : 0;
+    const std::size_t scales = mean_bytes(format_);
     std::vector<float> values;
     for (std::size_t token = 0; token < format_.tokens; ++token) {
-      const std::uint16_t scale = half_at(page, mean_bytes + 2 * token);
+      const std::uint16_t scale = half_at(page, scales + 2 * token);
       std::vector<std::int64_t> h(dim_);
-      for (std::size_t i = 0; i < dim_; ++i) h[i] = levels()[code_at(page, mean_bytes + 2 * format_.tokens, token, i)];
+      for (std::size_t i = 0; i < dim_; ++i) h[i] = levels()[code_at(page, scales + 2 * format_.tokens, token, i)];
       const float factor = finite(scale & 0x7fff) * rotate(h);
       for (std::size_t i = 0; i < dim_; ++i) {
         const bool negated =
