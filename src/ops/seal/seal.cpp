@@ -42,6 +42,7 @@ struct Sides {
   const SlotView& dense;
   const SealedView& sealed;
   bool sealing;
+  const runtime::Target& target;
 
   std::string_view dense_name() const { return sealing ? "from" : "to"; }
   std::string_view sealed_name() const { return sealing ? "to" : "from"; }
@@ -106,11 +107,11 @@ Status check_targets_differ(std::string_view op, std::vector<PageTarget> targets
                       "another page than that of pages[{}]", twice->index);
 }
 
-Result<SealPlan> check_sides(const Sides& sides, const runtime::Target& target) {
-  auto sealed = runtime::check_view(target, sides.of_sealed(), sides.sealed);
+Result<SealPlan> check_sides(const Sides& sides) {
+  auto sealed = runtime::check_view(sides.target, sides.of_sealed(), sides.sealed);
   if (!sealed) return sealed.error();
   if (Status status = check_shapes(sides); !status) return status.error();
-  auto dense = runtime::check_view(target, sides.of_dense(), sides.dense);
+  auto dense = runtime::check_view(sides.target, sides.of_dense(), sides.dense);
   if (!dense) return dense.error();
   const runtime::Bound dense_bound{sides.of_dense().argument, sides.dense.buffer, *dense};
   const runtime::Bound sealed_bound{sides.of_sealed().argument, sides.sealed.buffer, *sealed};
@@ -121,11 +122,10 @@ Result<SealPlan> check_sides(const Sides& sides, const runtime::Target& target) 
 }
 
 template <class Pages, class ToMove>
-Status plan_pages(const Sides& sides, const Pages& pages, const ToMove& to_move, const runtime::Target& target,
-                  SealPlan& plan) {
+Status plan_pages(const Sides& sides, const Pages& pages, const ToMove& to_move, SealPlan& plan) {
   const std::uint64_t bytes = pages.size() * kPageWords * sizeof(std::uint32_t);
   const auto what = [&] { return core::text("{}: a plan for {} pages takes {} bytes", sides.op, pages.size(), bytes); };
-  if (Status status = runtime::check_upload(target, bytes, what); !status) return status;
+  if (Status status = runtime::check_upload(sides.target, bytes, what); !status) return status;
   std::vector<PageTarget> targets;
   for (std::size_t index = 0; index < pages.size(); ++index) {
     const PageMove move = to_move(pages[index]);
@@ -151,8 +151,8 @@ std::uint32_t dtype_constant(const SlotView& view) { return static_cast<std::uin
 }  // namespace
 
 Result<SealPlan> check_seal(const Seal& call, const runtime::Target& target) {
-  const Sides sides{kSealName, call.from, call.to, true};
-  auto plan = check_sides(sides, target);
+  const Sides sides{kSealName, call.from, call.to, true, target};
+  auto plan = check_sides(sides);
   if (!plan) return plan;
   const core::Refusal of_counter{kSealName, {"non_finite"}};
   auto counter = runtime::check_view(target, of_counter, call.non_finite);
@@ -164,18 +164,17 @@ Result<SealPlan> check_seal(const Seal& call, const runtime::Target& target) {
        runtime::check_apart(kSealName, counted, {{"to"}, call.to.buffer, plan->sealed}),
        plan_pages(
            sides, call.pages,
-           [](const SealPage& page) { return PageMove{page.from, page.to, page.tokens, page.sinks}; }, target, *plan)});
+           [](const SealPage& page) { return PageMove{page.from, page.to, page.tokens, page.sinks}; }, *plan)});
   if (!status) return status.error();
   return plan;
 }
 
 Result<SealPlan> check_unseal(const Unseal& call, const runtime::Target& target) {
-  const Sides sides{kUnsealName, call.to, call.from, false};
-  auto plan = check_sides(sides, target);
+  const Sides sides{kUnsealName, call.to, call.from, false, target};
+  auto plan = check_sides(sides);
   if (!plan) return plan;
   const Status status = plan_pages(
-      sides, call.pages, [](const UnsealPage& page) { return PageMove{page.to, page.from, page.tokens, 0}; }, target,
-      *plan);
+      sides, call.pages, [](const UnsealPage& page) { return PageMove{page.to, page.from, page.tokens, 0}; }, *plan);
   if (!status) return status.error();
   return plan;
 }

@@ -74,7 +74,7 @@ class PageSealer {
       fetch(token + t);
       rows[t] = finite_row(token + t, scratch_[t].row, non_finite_);
     }
-    seal_tokens_(call_, rows, count, scratch_, codes_ + token % kTileTokens * std::size_t{p_.layout_.dim}, scales);
+    seal_tokens_(call_, {rows, count, scratch_, codes_ + token % kTileTokens * std::size_t{p_.layout_.dim}, scales});
     for (std::uint64_t t = 0; t < count; ++t) store_half(scales[t], page + scales_offset(p_.layout_) + 2 * (token + t));
   }
 

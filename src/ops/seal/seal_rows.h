@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "codec/dense/rows.h"
 #include "codec/turbo/arithmetic.shared.h"
@@ -32,9 +33,17 @@ struct SealCall {
   const double* mean;
 };
 
+// Tokens that are sealed together: rows of finite halves, one scratch each, and what becomes of them.
+struct TokenRows {
+  const std::byte* const* rows;
+  std::uint64_t count;
+  TokenScratch* scratch;
+  std::uint8_t* codes;  // [token][dim]
+  std::uint32_t* scales;
+};
+
 struct SealRows {
-  using SealTokens = void (*)(const SealCall&, const std::byte* const* rows, std::uint64_t count, TokenScratch*,
-                              std::uint8_t* codes, std::uint32_t* scales) noexcept;
+  using SealTokens = void (*)(const SealCall&, const TokenRows&) noexcept;
 
   void (*add_row)(const std::byte* row, std::uint64_t dim, double* sums) noexcept;
   std::array<SealTokens, 6> seal_tokens;  // of 2, 3, 4, 5, 6 and 8 bits

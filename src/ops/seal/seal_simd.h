@@ -387,15 +387,16 @@ ROTA_SIMD_INLINE Fit best_of(const Levels<kBits>& levels, const Inverse* candida
 
 // Codes, and a few bytes beyond the last one; returns their fit.
 template <std::uint32_t kBits>
-ROTA_SIMD_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, std::uint64_t dim,
-                                 const TokenScratch& scratch, std::uint8_t* codes) noexcept {
+ROTA_SIMD_INLINE Fit write_codes(const Levels<kBits>& levels, Inverse inverse, const TokenScratch& scratch,
+                                 std::span<std::uint8_t> codes) noexcept {
+  const std::uint64_t dim = codes.size();
   Sums<kBits> sums{{}, {}};
   for (std::uint64_t i = 0; i < dim; i += kShortLanes) {
     const I16s value = load<I16s>(scratch.reduced + i);
     const I16s magnitude = magnitude_of(value);
     const auto found = levels.find(Levels<kBits>::twice(magnitude, inverse));
     sums.add(magnitude, found.level);
-    store(bytes_from(Levels<kBits>::code(found.index, value <= 0)), codes + i);
+    store(bytes_from(Levels<kBits>::code(found.index, value <= 0)), codes.data() + i);
   }
   return sums.fit(levels, dim);
 }
@@ -423,8 +424,8 @@ struct Token {
 };
 
 template <std::uint32_t kBits>
-ROTA_SIMD void seal_tokens(const SealCall& call, const std::byte* const* rows, std::uint64_t count,
-                           TokenScratch* scratch, std::uint8_t* codes, std::uint32_t* scales) noexcept {
+ROTA_SIMD void seal_tokens(const SealCall& call, const TokenRows& together) noexcept {
+  const auto [rows, count, scratch, codes, scales] = together;
   const std::uint64_t dim = call.params.layout_.dim;
   const std::uint32_t k = call.params.rotation.k;
   const std::uint32_t rule = call.params.scale_rule;
@@ -467,7 +468,7 @@ ROTA_SIMD void seal_tokens(const SealCall& call, const std::byte* const* rows, s
       std::memset(codes + t * dim, 0, dim);
       continue;
     }
-    const Fit fit = write_codes(levels, token.chosen, dim, scratch[t], codes + t * dim);
+    const Fit fit = write_codes(levels, token.chosen, scratch[t], {codes + t * dim, dim});
     const int exponent = token.reduced.shift + token.shift - 24 + kScaleExponent;
     scales[t] |= rule == kByRms ? scale_from(token.reduced.length.root, call.table[kInverses + 2 * kMiddleCandidate],
                                              exponent + 2 + static_cast<int>(token.chosen.shift), k)
