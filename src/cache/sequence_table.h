@@ -35,7 +35,7 @@ struct SequenceEntry {
 // The lists of free and of due entries have room for every entry, so that vacate() and list_if_due() need no memory.
 class SequenceTable {
  public:
-  // Each cache has a number of its own in this process, by which handles of others are recognized.
+  // Gives the cache a number, unique in this process, by which it recognizes handles of others.
   SequenceTable(std::span<const GroupSide> group_sides, std::uint32_t most_sequences) noexcept;
 
   SequenceEntry& operator[](std::uint32_t index) noexcept { return entries_[index]; }
@@ -54,15 +54,16 @@ class SequenceTable {
   // Whether a member of the step is still in it.
   bool is_in_step(const Step& step, const Step::Member& member) const noexcept;
 
-  // The index that the next occupy() must name. Nothing is taken yet. References to entries end here.
+  // An index for occupy(), which must be the next call of the two. Nothing is taken yet, but references to entries end.
   Result<std::uint32_t> free_entry();
   SequenceEntry& occupy(std::uint32_t index) noexcept;
   void vacate(std::uint32_t index) noexcept;
 
-  // A change numbers itself, and finds out with `named_in` what it has named.
+  // The number of a new change. `named_in` of an entry tells whether that change has named it.
   std::uint64_t next_change() noexcept { return ++last_change_; }
 
-  // Sequences that settling may change, whatever is attended with. A sequence is listed whenever its state was set.
+  // Sequences that settling may change, unless a step that is held keeps their pages. list_if_due() is called whenever
+  // a state was set; due() drops those that are due no more.
   std::span<const std::uint32_t> due() noexcept;
   void list_if_due(std::uint32_t index) noexcept;
 

@@ -18,16 +18,19 @@ enum class MemoryKind : std::uint8_t {
   upload,  // written by the host through Memory::host(), read by kernels
 };
 
+// A kernel with its constants, built for a device.
 class Pipeline {
  public:
   virtual ~Pipeline() = default;
 };
 
+// Commands that are submitted together.
 struct Batch {
   CommandList commands;
   std::vector<std::shared_ptr<Pipeline>> pipelines;  // one per command
 };
 
+// A batch in a backend's own form, ready to enqueue.
 class PreparedBatch {
  public:
   virtual ~PreparedBatch() = default;
@@ -41,8 +44,8 @@ struct ForDrivers {
   core::DefaultFloats floats;
 };
 
-// One opened device: all that a backend implements. Members may be called from any thread at once,
-// enqueue() excepted. The destructor waits for what is in flight.
+// An open device: all that a backend implements. Every member except enqueue() may be called from several threads at
+// once. The destructor waits for everything in flight.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -53,27 +56,28 @@ class Backend {
 
   virtual Result<std::unique_ptr<PreparedBatch>> prepare(Batch batch) = 0;
 
-  // Batches run in the order of these calls, which the caller makes one at a time with rising tickets.
-  // A batch sees all that earlier batches wrote.
+  // Starts a batch. Batches run in the order of these calls, and each sees all that earlier ones wrote. The caller
+  // makes one call at a time, and tickets rise.
   virtual Status enqueue(std::unique_ptr<PreparedBatch> batch, std::uint64_t ticket) = 0;
   virtual Status wait(std::uint64_t ticket) = 0;
 
-  // Copies between host and memory, with no conflicting batch in flight. Bounds have been checked.
+  // Copies between the host and memory. Preconditions: the range is inside the memory, and no batch that conflicts is
+  // in flight.
   virtual Status read(const Memory& from, std::uint64_t offset, std::span<std::byte> to) = 0;
   virtual Status write(Memory& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
 
   virtual Status save_pipelines() = 0;
 };
 
-// A row of the one table of backends. Devices are named "<name>" where there can be only one, else
-// "<name>:<index>" by their place in list().
+// A backend of this build. A device's id is "<name>" if there can be only one, else "<name>:<index in list()>".
 struct BackendEntry {
   std::string_view name;
-  std::string_view advice;  // for a user of a machine where list() fails
+  std::string_view advice;  // for the user of a machine on which list() fails
   Result<std::vector<DeviceInfo>> (*list)();
   Result<std::unique_ptr<Backend>> (*open)(const DeviceOptions& options);
 };
 
+// Every backend of this build.
 std::span<const BackendEntry> backends() noexcept;
 
 }  // namespace rota::runtime

@@ -9,18 +9,18 @@
 
 namespace rota::runtime {
 
-// Memory of one kind for encoders: what they hand to kernels, and what kernels hand to each other. A block returns by
-// itself when the last command that uses it has finished.
+// Blocks of memory for encoders: uploads, or scratch. A block returns to the pool when its last user, an encoder or a
+// command in flight, lets go of it.
 class BlockPool {
  public:
   struct Shape {
     MemoryKind kind;
-    std::uint64_t block_bytes;      // no block is smaller
-    std::uint64_t most_kept_bytes;  // a larger block is not kept
+    std::uint64_t block_bytes;      // of the smallest block
+    std::uint64_t most_kept_bytes;  // larger blocks are freed instead of returning
   };
   explicit BlockPool(Shape shape) : shape_(shape) {}
 
-  // A block of at least so many bytes.
+  // A block of at least `bytes`.
   Result<std::shared_ptr<Memory>> take(Backend& backend, std::uint64_t bytes);
 
  private:

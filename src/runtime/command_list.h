@@ -8,10 +8,10 @@
 
 namespace rota::runtime {
 
-// Commands in their order. They never move: a list of many grows by blocks, not by copies of what is there.
+// Commands in the order of recording. The list grows by blocks, so that a command never moves.
 class CommandList {
  public:
-  // The new last one, to be filled in.
+  // Adds a command, to be filled in.
   Command& add() {
     constexpr std::size_t kBlockCommands = 32;
     if (blocks_.empty() || blocks_.back().size() == kBlockCommands) blocks_.emplace_back().reserve(kBlockCommands);

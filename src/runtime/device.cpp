@@ -10,7 +10,7 @@
 namespace rota::inline ROTA_ABI {
 namespace {
 
-// Room for every rounding of sizes and offsets further in.
+// Sizes and offsets may be rounded up without overflow.
 constexpr auto kMaxBytes = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 
 Error moved_from(std::string_view op) { return core::refuse({op, {"the device"}}, "moved from", "an open one"); }

@@ -14,14 +14,15 @@
 
 namespace rota::runtime {
 
-// What every handle of one opened device shares.
+// What every handle of one open device shares.
 class DeviceState : public core::OfProcess {
  public:
   static std::shared_ptr<DeviceState> make(std::unique_ptr<Backend> backend, std::string pipeline_cache) {
     return {new DeviceState(std::move(backend), std::move(pipeline_cache)), core::DeleteOrLeave{}};
   }
 
-  // Every call asks before it locks or waits: after fork() a child has neither the threads nor the driver.
+  // An error in a child of fork(), which has neither the device's threads nor its driver. Every call asks before it
+  // locks or waits.
   Status check_here(std::string_view op) const;
 
   Backend& backend() noexcept { return *backend_; }
@@ -30,7 +31,7 @@ class DeviceState : public core::OfProcess {
   BlockPool& scratch() noexcept { return scratch_; }
   const std::string& pipeline_cache() const noexcept { return pipeline_cache_; }  // a file's name
 
-  // Returns the submission's ticket.
+  // Builds missing pipelines and enqueues the commands. Returns the submission's ticket.
   Result<std::uint64_t> submit(CommandList commands);
 
  private:
@@ -43,9 +44,10 @@ class DeviceState : public core::OfProcess {
   BlockPool scratch_{{MemoryKind::device, std::uint64_t{1} << 20, std::uint64_t{256} << 20}};
   std::mutex submitting_;
   std::uint64_t last_ticket_ = 0;
-  std::unique_ptr<Backend> backend_;  // last: it goes first, and waits for what is in flight
+  std::unique_ptr<Backend> backend_;  // last, so destroyed first: it waits for everything in flight
 };
 
+// What every handle of one buffer shares. It keeps the device open.
 class BufferState : public core::OfProcess {
  public:
   static std::shared_ptr<BufferState> make(std::shared_ptr<DeviceState> device, std::shared_ptr<Memory> memory) {

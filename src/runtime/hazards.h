@@ -8,11 +8,11 @@
 
 namespace rota::runtime {
 
-// Decides where barriers stand: before a command that conflicts with one recorded since the last
-// barrier, i.e. one of them writes and the spans of memory that they touch overlap.
+// Decides where barriers are needed: before a command that conflicts with one recorded since the last barrier. Two
+// commands conflict if the bytes that they touch overlap and one of them writes there.
 class Hazards {
  public:
-  // Takes the next command's bindings; true where a barrier must stand before it.
+  // Adds the next command by its bindings. Returns whether it needs a barrier before it.
   bool needs_barrier(std::span<const Binding> bindings);
 
  private:

@@ -6,7 +6,7 @@
 
 namespace rota::runtime {
 
-// A backend's memory. It refers to no device, so commands in flight may own it without a cycle.
+// Memory of a backend. It does not own its device, so that commands in flight may own it without a cycle.
 class Memory {
  public:
   virtual ~Memory() = default;
@@ -15,10 +15,10 @@ class Memory {
 
   std::uint64_t size_bytes() const noexcept { return size_bytes_; }
 
-  // Null where the host cannot reach it.
+  // Its first byte, or null if the host cannot address the memory.
   std::byte* host() const noexcept { return host_; }
 
-  // The newest submissions that use this memory.
+  // Tickets of the newest submissions that read, and write, this memory.
   std::atomic<std::uint64_t> last_read_ticket{0}, last_write_ticket{0};
 
  protected:

@@ -19,11 +19,11 @@ Result<Binding> Recorder::upload(std::span<const std::byte> bytes) {
 }
 
 Result<std::vector<Binding>> Recorder::scratch(std::initializer_list<std::uint64_t> sizes) {
-  std::vector<Binding> parts;
+  std::vector<Binding> bindings;
   std::uint64_t used = 0;
   for (const std::uint64_t bytes : sizes) {
     const core::ByteRange range{used, used + core::round_up(bytes, kBindingAlignment)};
-    parts.push_back({nullptr, range, range, Access::write});
+    bindings.push_back({nullptr, range, range, Access::write});
     used = range.end;
   }
   if (!scratch_block_ || scratch_block_->size_bytes() < used) {
@@ -31,14 +31,14 @@ Result<std::vector<Binding>> Recorder::scratch(std::initializer_list<std::uint64
     if (!block) return block.error();
     scratch_block_ = std::move(block).value();
   }
-  for (Binding& part : parts) part.memory = scratch_block_;
-  return parts;
+  for (Binding& binding : bindings) binding.memory = scratch_block_;
+  return bindings;
 }
 
 void Recorder::append(const Launch& launch, std::span<const std::byte> params,
                       std::initializer_list<BoundAt> bindings) {
   assert(bindings.size() == launch.kernel.bindings.size());
-  Command& command = commands_.add();  // whatever throws from here on spoils the encoder
+  Command& command = commands_.add();  // what throws from here on becomes the encoder's error
   command.kernel = &launch.kernel;
   command.constants = launch.constants;
   command.dispatch = launch.dispatch;

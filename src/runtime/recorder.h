@@ -21,22 +21,23 @@
 
 namespace rota::runtime {
 
+// A kernel, and how much of it runs.
 struct Launch {
   const Kernel& kernel;
   Constants constants;
   Dispatch dispatch;
 };
 
-// Is told once what becomes of an encoder's commands.
+// Is told what becomes of an encoder's commands.
 class Watcher {
  public:
-  enum class End : std::uint8_t { submitted, dropped };
+  enum class End : std::uint8_t { submitted, dropped };  // dropped: also if the submission failed
 
   virtual ~Watcher() = default;
-  virtual void ended(End end) noexcept = 0;
+  virtual void ended(End end) noexcept = 0;  // called once
 };
 
-// The inside of an Encoder: commands, barriers, uploads, and the first error.
+// What an Encoder stands for: its commands with their barriers, uploads and scratch, and its first error.
 class Recorder : public core::OfProcess {
  public:
   explicit Recorder(std::shared_ptr<DeviceState> device) noexcept : device_(std::move(device)) {}
@@ -56,11 +57,11 @@ class Recorder : public core::OfProcess {
     if (!error_) error_ = std::move(error);
   }
 
-  // A copy of `bytes` that the commands recorded here may read.
+  // Copies `bytes` to memory that the commands of this encoder may read.
   Result<Binding> upload(std::span<const std::byte> bytes);
 
-  // Memory for the commands of one call, which hand each other what is of no use to anyone else. The next call of this
-  // encoder gets the same: they run one after the other, and many layers take no more than one.
+  // Memory for what the commands of one call pass to each other, one binding per size. All calls of an encoder get the
+  // same memory, so that many layers take no more than one; the barriers make them run one after the other.
   Result<std::vector<Binding>> scratch(std::initializer_list<std::uint64_t> sizes);
 
   template <class Params>
@@ -91,12 +92,12 @@ class Recorder : public core::OfProcess {
   std::vector<std::shared_ptr<Watcher>> watchers_;
 };
 
-// The frame of every op: runs body(Recorder&) -> Status unless an earlier call failed, and keeps its error.
+// The frame of every op: runs body(Recorder&) -> Status, unless an earlier call failed, and keeps the error.
 template <class Body>
 void record(Encoder& encoder, Body&& body) noexcept {
   Recorder* const recorder = Inside::of(encoder);
   if (recorder == nullptr || recorder->error()) return;
-  const core::DefaultFloats floats;  // what is computed here has the same bits whoever calls
+  const core::DefaultFloats floats;  // the host computes the same bits whatever the caller's rounding is
   const auto whole = [&]() -> Status {
     if (Status here = recorder->device()->check_here("record"); !here) return here;
     return body(*recorder);

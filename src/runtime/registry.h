@@ -9,8 +9,8 @@
 
 namespace rota::runtime {
 
-// (kernel, constants) -> pipeline, built once. Threads that want the same one wait for its builder;
-// others don't. What failed is tried again at the next call.
+// The pipelines of a device, by kernel and constants. Each is built once: threads that want the same one wait for it,
+// others do not. A build that failed is tried again at the next call.
 class Registry {
  public:
   Result<std::shared_ptr<Pipeline>> pipeline(Backend& backend, const Kernel& kernel, const Constants& constants);

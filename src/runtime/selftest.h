@@ -15,7 +15,7 @@
 
 namespace rota::runtime {
 
-// Records by record(Encoder&), submits and waits.
+// Records with record(Encoder&), submits and waits.
 template <class Record>
 Status run_on(Device& device, const Record& record) {
   Encoder encoder = device.encoder();
@@ -24,21 +24,21 @@ Status run_on(Device& device, const Record& record) {
   return fence ? fence->wait() : Status(fence.error());
 }
 
-// The share of bytes that differ.
+// The share of bytes that differ, 0 to 1; 1 for different sizes.
 double difference(std::span<const std::byte> a, std::span<const std::byte> b) noexcept;
 
-// |found - wanted| / |wanted|, over all.
+// |found - wanted| / |wanted|, as vectors.
 double relative_error(std::span<const float> found, std::span<const double> wanted) noexcept;
 
-// The largest error of a value; of values above 1 as a share of them. NaN counts as infinite.
+// The largest error of a value, relative for values above 1, else absolute. NaN is an infinite error.
 double largest_error(std::span<const float> found, std::span<const double> wanted) noexcept;
 
-// What rounding to a type costs at most, relative to the value.
+// The largest relative error of rounding to a type.
 constexpr double rounding_error(DType dtype) noexcept {
   return dtype == DType::f32 ? 0x1p-24 : dtype == DType::f16 ? 0x1p-11 : 0x1p-8;
 }
 
-// What an op's self-test is given, and what it found.
+// The devices of an op's self-test, and its results.
 class SelfTestRun {
  public:
   SelfTestRun(std::string_view op, Device& subject, Device& reference) noexcept
@@ -47,7 +47,7 @@ class SelfTestRun {
   Device& subject() const noexcept { return subject_; }
   Device& reference() const noexcept { return reference_; }
 
-  // One case; `measure` runs the op on the subject and returns its error.
+  // Tests one case. measure() runs the op on the subject and returns the error, which must not exceed `bound`.
   void check(std::string what, double bound, const std::function<Result<double>()>& measure);
 
   std::vector<SelfTestResult>& results() noexcept { return results_; }
@@ -64,7 +64,7 @@ struct SelfTest {
   void (*run)(SelfTestRun& run);
 };
 
-// Every op's, in a table that the build makes from the folders of src/ops.
+// The self-tests of all ops. The build makes the table from the folders of src/ops.
 std::span<const SelfTest> self_tests() noexcept;
 
 }  // namespace rota::runtime

@@ -9,11 +9,11 @@
 #include "runtime/strides.params.h"
 #include "runtime/target.h"
 
-// What kernels are told about checked views.
+// What kernels get to know of a checked view.
 
 namespace rota::runtime {
 
-// A stride that is never taken may be anything; as 0 it fits into every device's numbers.
+// The stride, or 0 if it is never applied: the caller's value may be anything, and might not fit into 32 bits.
 constexpr std::uint64_t effective(std::uint64_t stride, std::uint64_t count) { return count > 1 ? stride : 0; }
 
 inline ops::Strides strides_of(const View& view, const Bindable& bound) {
@@ -31,7 +31,7 @@ inline ops::SlotStrides strides_of(const SlotView& view, const Bindable& bound) 
           .dim = effective(view.dim_stride, view.shape.dim)};
 }
 
-// Whether two views are one. Precondition: their shapes are equal.
+// Whether two views are the same elements. Precondition: their shapes are equal.
 inline bool same_place(const View& a, const View& b) {
   const auto& [tokens, heads, dim] = a.shape;
   const auto same = [](std::uint64_t first, std::uint64_t second, std::uint64_t count) {
@@ -42,7 +42,7 @@ inline bool same_place(const View& a, const View& b) {
          same(a.dim_stride, b.dim_stride, dim);
 }
 
-// Whether each word of a row's elements is whole: side by side, and every row starts on a word.
+// Whether rows consist of whole words: elements are side by side, and every row starts on a word.
 inline bool in_whole_words(DType dtype, std::initializer_list<std::uint64_t> row_starts, std::uint64_t dim_stride) {
   if (info(dtype).bytes == sizeof(std::uint32_t)) return true;
   return dim_stride == 1 && std::ranges::all_of(row_starts, [](std::uint64_t start) { return start % 2 == 0; });
@@ -56,7 +56,7 @@ inline bool in_whole_words(DType dtype, const ops::SlotStrides& strides) {
   return in_whole_words(dtype, {strides.offset, strides.page, strides.slot, strides.head}, strides.dim);
 }
 
-// Whether rows are units of kUnitBytes side by side.
+// Whether rows consist of whole units of kUnitBytes.
 inline bool in_whole_units(DType dtype, const ops::SlotStrides& strides, std::uint64_t dim) {
   const std::uint64_t elements = kUnitBytes / info(dtype).bytes;
   const std::initializer_list<std::uint64_t> starts{dim, strides.offset, strides.page, strides.slot, strides.head};

@@ -5,7 +5,7 @@
 
 ROTA_PARAMS_BEGIN
 
-// Where a kernel finds [token, head, dim], in elements from the start of the binding.
+// Where [token, head, dim] is: elements from the start of the binding.
 struct Strides {
   Wide offset;
   Wide token;
@@ -13,7 +13,7 @@ struct Strides {
   Wide dim;
 };
 
-// The same of [page, slot, head, dim].
+// The same for [page, slot, head, dim].
 struct SlotStrides {
   Wide offset;
   Wide page;

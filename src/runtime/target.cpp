@@ -16,10 +16,10 @@ std::string dtype_names() {
   return names;
 }
 
-// What every kind of view has in common.
+// What all kinds of views have in common.
 struct Extents {
   const Buffer& buffer;
-  std::optional<DType> dtype;  // nothing: of bytes
+  std::optional<DType> dtype;  // none: elements are bytes
   std::uint64_t offset;
   std::span<const core::Axis> axes;
 };

@@ -12,9 +12,9 @@
 
 namespace rota::runtime {
 
-// The device as an op's check sees it: plain data, so that checks run for devices that are not here.
+// A device as the checks of ops see it. Plain data, so that checks also run for devices that this machine lacks.
 struct Target {
-  const DeviceState* device;  // identity only
+  const DeviceState* device;  // only compared
   std::string_view id;
   Limits limits;
   DeviceKind kind = DeviceKind::cpu;
@@ -22,14 +22,14 @@ struct Target {
   bool is_cpu() const noexcept { return kind == DeviceKind::cpu; }
 };
 
-// A view that a kernel may use: the bytes to bind, and where the view's first element lies in them.
+// A checked view: the bytes to bind, and where its first element is in them.
 struct Bindable {
-  core::ByteRange bytes;        // aligned, as Binding wants them
-  core::ByteRange touched;      // the whole words that the view covers
-  std::uint64_t first_element;  // counted from bytes.begin
+  core::ByteRange bytes;        // begins on kBindingAlignment, ends on a word
+  core::ByteRange touched;      // words that the view covers, wholly or in part
+  std::uint64_t first_element;  // elements from bytes.begin on
 };
 
-// Refuses what one binding of the device cannot address. what() begins the message, and is made only then.
+// An error if one binding of the device cannot address `bytes`. what() begins its message, and is called only then.
 template <class What>
 Status check_binding(const Target& target, std::uint64_t bytes, const What& what) {
   if (bytes <= target.limits.max_binding_bytes) return {};
@@ -37,37 +37,37 @@ Status check_binding(const Target& target, std::uint64_t bytes, const What& what
                                              target.limits.max_binding_bytes)};
 }
 
-// The same for what a call uploads.
+// The same for bytes that a call uploads.
 template <class What>
 Status check_upload(const Target& target, std::uint64_t bytes, const What& what) {
   return check_binding(target, core::round_up(bytes, kBindingAlignment), what);
 }
 
-// Check buffer, device, dtype, bounds and the device's limit.
+// Checks buffer, device, type, bounds and the device's limit.
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const View& view);
 
-// As above, and no two elements may share a place: this view is for writing.
+// As above, for views that are written: no two elements may have the same address.
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const MutView& view);
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SlotView& view);
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const SealedView& view);  // in bytes
 Result<Bindable> check_view(const Target& target, const core::Refusal& refusal, const Counter& counter);  // in bytes
 
-// One side of a call that must not share bytes with another.
+// An argument that must not share bytes with another.
 struct Bound {
   core::Argument argument;
   const Buffer& buffer;
   const Bindable& view;
 };
 
-// `or_else` says what else would be allowed.
+// An error if both touch the same bytes of one buffer. `or_else` ends the message: what else would be allowed.
 Status check_apart(std::string_view op, const Bound& source, const Bound& target, std::string_view or_else = {});
 
 Binding bind(const Buffer& buffer, const Bindable& view);
 
-// For a kernel that reads units of kUnitBytes: the last one is whole.
+// For a kernel that reads units of kUnitBytes: the binding ends on a whole unit.
 Binding bind_in_units(const Buffer& buffer, const Bindable& view);
 
-// What stands where a kernel's constants leave a binding unused: it is never touched, so nobody waits for it.
+// For a binding that a kernel does not use with these constants: it touches nothing, so that nobody waits for it.
 Binding bind_untouched(const Buffer& buffer, const Bindable& view);
 
 }  // namespace rota::runtime
