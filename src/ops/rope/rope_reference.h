@@ -145,6 +145,11 @@ inline RopeSections contiguous(std::vector<std::uint32_t> pairs,
   return {.pairs = std::move(pairs), .order = SectionOrder::contiguous, .frequencies = frequencies};
 }
 
+// For what reads shapes and strides only: there is no buffer.
+inline RopeTensor plain_tensor(DType dtype, Shape shape) {
+  return {.from = View::token_major({}, dtype, shape), .to = MutView::token_major({}, dtype, shape)};
+}
+
 struct TensorSpec {
   DType from = DType::f32, to = DType::f32;
   Shape shape = {};
