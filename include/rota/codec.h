@@ -62,9 +62,9 @@ struct PageFormat {
   // Whether both formats give the same page for the same tokens. For values, `key_mean` does not matter.
   friend constexpr bool operator==(const PageFormat& a, const PageFormat& b) noexcept {
     const auto page_codec = [](const PageFormat& format) {
-      Codec codec = format.codec;
-      std::visit([&](auto& codec_) { codec_.key_mean = format.has_mean(); }, codec);
-      return codec;
+      Codec whole = format.codec;
+      std::visit([&](auto& codec_) { codec_.key_mean = format.has_mean(); }, whole);
+      return whole;
     };
     return a.side == b.side && a.head_dim == b.head_dim && a.tokens == b.tokens && page_codec(a) == page_codec(b);
   }
