@@ -51,6 +51,90 @@ float element_at(const std::byte* memory, std::uint32_t dtype, std::uint64_t ind
   return value;
 }
 
+// A work item is one vector of one query tile and one kv head: its splits' partial results, first to last.
+class VectorMerge {
+ public:
+  explicit VectorMerge(const runtime::CpuCall& call) noexcept
+      : call_(call),
+        p_(call.params_as<AttendMergeParams>()),
+        plan_(words_of(call.bound[kAttendMergeBindingPlan])),
+        sink_logits_(floats_of(call.bound[kAttendMergeBindingQueries]) + std::size_t{p_.kv_heads} * p_.group),
+        has_sinks_(call.constants[kAttendMergeConstantSinkLogits] != 0),
+        simd_(attend_simd(core::best_isa())) {}
+
+  void run(std::uint64_t item) noexcept {
+    const std::uint64_t nth = item % p_.vectors;
+    const std::uint64_t kv_head = item / p_.vectors % p_.kv_heads;
+    const QueryTile& tile = plan_.query_tile(p_.first_query_tile + item / p_.vectors / p_.kv_heads);
+    if (nth >= tile.vectors) return;
+    const std::uint64_t vector = tile.first_vector + nth;
+    const std::uint64_t token = plan_.sequence(tile.sequence).first_query_token + vector / p_.group;
+    const std::uint64_t head = kv_head * p_.group + vector % p_.group;
+    add_partials(tile, kv_head * tile.vectors + nth, has_sinks_ ? sink_logits_[head] * kLog2OfE : kNoLogit);
+    write_output(token, head);
+    if (call_.constants[kAttendMergeConstantLogSum] != 0) write_log_sum(token, head);
+  }
+
+ private:
+  // `offset` is the vector's, from where each split's partial results begin.
+  void add_partials(const QueryTile& tile, std::uint64_t offset, float sink_logit) noexcept {
+    const float* const partials = floats_of(call_.bound[kAttendMergeBindingPartials]);
+    const std::span<const KvSplit> splits(&plan_.kv_split(tile.first_split), tile.splits);
+    const auto partial_of = [&](const KvSplit& split) {
+      return partials + (split.first_partial + offset) * partial_floats(p_.dim);
+    };
+    max_logit_ = sink_logit;
+    for (const KvSplit& split : splits) max_logit_ = std::max(max_logit_, partial_of(split)[0]);
+    exp_sum_ = has_sinks_ ? std::exp2(sink_logit - max_logit_) : 0.0F;
+    bool any_rotated = false;
+    const std::uint32_t padded = padded_floats(p_.dim);
+    std::fill_n(plain_, padded, 0.0F);
+    std::fill_n(rotated_, padded, 0.0F);
+    for (const KvSplit& split : splits) {
+      const float* const partial = partial_of(split);
+      if (partial[1] == 0) continue;
+      const float weight = std::exp2(partial[0] - max_logit_);
+      exp_sum_ += partial[1] * weight;
+      any_rotated = any_rotated || split.rotated != 0;
+      simd_.add_scaled(split.rotated != 0 ? rotated_ : plain_, partial + kPadFloats, weight, padded);
+    }
+    if (!any_rotated) return;
+    const std::uint32_t* const table = words_of(call_.bound[kAttendMergeBindingValueTable]);
+    rotate(rotated_, p_.rotation, table, simd_);
+    negate(rotated_, p_.dim, table);
+    for (std::uint32_t d = 0; d < p_.dim; ++d) plain_[d] += rotated_[d];
+  }
+
+  void write_output(std::uint64_t token, std::uint64_t head) noexcept {
+    const float inverse = exp_sum_ == 0 ? 0.0F : 1 / exp_sum_;
+    for (std::uint32_t d = 0; d < p_.dim; ++d) plain_[d] *= inverse;
+    const auto dtype = static_cast<DType>(call_.constants[kAttendMergeConstantTo]);
+    const std::uint64_t at = p_.to.offset + token * p_.to.token + head * p_.to.head;
+    codec::row_converter(DType::f32, dtype)({reinterpret_cast<const std::byte*>(plain_), 1},
+                                            {call_.bound[kAttendMergeBindingTo] + at * info(dtype).bytes, p_.to.dim},
+                                            p_.dim);
+  }
+
+  void write_log_sum(std::uint64_t token, std::uint64_t head) const noexcept {
+    const float log_sum =
+        exp_sum_ == 0 ? -std::numeric_limits<float>::infinity() : (max_logit_ + std::log2(exp_sum_)) * kLogOf2;
+    const auto dtype = static_cast<DType>(call_.constants[kAttendMergeConstantLogSum] - 1);
+    const std::uint64_t at = p_.log_sum_exp.offset + token * p_.log_sum_exp.token + head * p_.log_sum_exp.head;
+    codec::row_converter(DType::f32, dtype)({reinterpret_cast<const std::byte*>(&log_sum), 1},
+                                            {call_.bound[kAttendMergeBindingLogSum] + at * info(dtype).bytes, 1}, 1);
+  }
+
+  const runtime::CpuCall& call_;
+  const AttendMergeParams& p_;
+  const PlanReader plan_;
+  const float* const sink_logits_;
+  const bool has_sinks_;
+  const AttendSimd& simd_;
+  float max_logit_ = kNoLogit, exp_sum_ = 0;
+  alignas(64) float plain_[kMaxAttendDim];
+  alignas(64) float rotated_[kMaxAttendDim];
+};
+
 }  // namespace
 
 // A work item is one query vector; the last one is the heads' numbers.
@@ -93,67 +177,9 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   }
 }
 
-// A work item is one vector of one query tile and one kv head.
 void attend_merge_cpu(const runtime::CpuCall& call) noexcept {
-  const auto& p = call.params_as<AttendMergeParams>();
-  const PlanReader plan(words_of(call.bound[kAttendMergeBindingPlan]));
-  const float* const partials = floats_of(call.bound[kAttendMergeBindingPartials]);
-  const float* const sink_logits =
-      floats_of(call.bound[kAttendMergeBindingQueries]) + std::size_t{p.kv_heads} * p.group;
-  const std::uint32_t* const table = words_of(call.bound[kAttendMergeBindingValueTable]);
-  const auto dtype = static_cast<DType>(call.constants[kAttendMergeConstantTo]);
-  const codec::ConvertRow from_f32 = codec::row_converter(DType::f32, dtype);
-  const bool has_sinks = call.constants[kAttendMergeConstantSinkLogits] != 0;
-  const AttendSimd& simd = attend_simd(core::best_isa());
-  alignas(64) float plain[kMaxAttendDim];
-  alignas(64) float rotated[kMaxAttendDim];
-  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
-    const std::uint64_t nth = item % p.vectors;
-    const std::uint64_t kv_head = item / p.vectors % p.kv_heads;
-    const QueryTile& tile = plan.query_tile(p.first_query_tile + item / p.vectors / p.kv_heads);
-    if (nth >= tile.vectors) continue;
-    const std::uint64_t vector = tile.first_vector + nth;
-    const std::uint64_t head = kv_head * p.group + vector % p.group;
-    const std::span<const KvSplit> splits(&plan.kv_split(tile.first_split), tile.splits);
-    const auto partial_of = [&](const KvSplit& split) {
-      return partials + (split.first_partial + kv_head * tile.vectors + nth) * partial_floats(p.dim);
-    };
-
-    float max_logit = has_sinks ? sink_logits[head] * kLog2OfE : kNoLogit;
-    for (const KvSplit& split : splits) max_logit = std::max(max_logit, partial_of(split)[0]);
-    float exp_sum = has_sinks ? std::exp2(sink_logits[head] * kLog2OfE - max_logit) : 0.0F;
-    bool any_rotated = false;
-    std::fill(plain, plain + padded_floats(p.dim), 0.0F);
-    std::fill(rotated, rotated + padded_floats(p.dim), 0.0F);
-    for (const KvSplit& split : splits) {
-      const float* const partial = partial_of(split);
-      if (partial[1] == 0) continue;
-      const float weight = std::exp2(partial[0] - max_logit);
-      exp_sum += partial[1] * weight;
-      any_rotated = any_rotated || split.rotated != 0;
-      float* const to = split.rotated != 0 ? rotated : plain;
-      simd.add_scaled(to, partial + kPadFloats, weight, padded_floats(p.dim));
-    }
-    if (any_rotated) {
-      rotate(rotated, p.rotation, table, simd);
-      negate(rotated, p.dim, table);
-      for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] += rotated[d];
-    }
-    const float inverse = exp_sum == 0 ? 0.0F : 1 / exp_sum;
-    for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= inverse;
-    const std::uint64_t token = plan.sequence(tile.sequence).first_query_token + vector / p.group;
-    const std::uint64_t to = p.to.offset + token * p.to.token + head * p.to.head;
-    from_f32({reinterpret_cast<const std::byte*>(plain), 1},
-             {call.bound[kAttendMergeBindingTo] + to * info(dtype).bytes, p.to.dim}, p.dim);
-    if (call.constants[kAttendMergeConstantLogSum] == 0) continue;
-    const float log_sum =
-        exp_sum == 0 ? -std::numeric_limits<float>::infinity() : (max_logit + std::log2(exp_sum)) * kLogOf2;
-    const auto log_sum_dtype = static_cast<DType>(call.constants[kAttendMergeConstantLogSum] - 1);
-    const std::uint64_t at = p.log_sum_exp.offset + token * p.log_sum_exp.token + head * p.log_sum_exp.head;
-    codec::row_converter(DType::f32, log_sum_dtype)(
-        {reinterpret_cast<const std::byte*>(&log_sum), 1},
-        {call.bound[kAttendMergeBindingLogSum] + at * info(log_sum_dtype).bytes, 1}, 1);
-  }
+  VectorMerge merge(call);
+  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) merge.run(item);
 }
 
 }  // namespace rota::ops

@@ -9,7 +9,7 @@
 #include "rota/dtype.h"
 
 // The inner loops of attention on a CPU: what one instruction set computes at a time. What for is
-// attend_split_cpu.cpp's.
+// said by who calls them: online_softmax.h, dense_side.h, sealed_side.h, plain_side.h.
 
 namespace rota::ops {
 
@@ -121,13 +121,14 @@ struct BlockWeights {
 };
 inline constexpr std::uint32_t kWeighPrefetchLines = 4;
 
+// A tile to lines of levels, one for each cell: as [cell] of keys, [quad of tokens][16 dims] of values.
+using DecodeTile = void (*)(const Tiles&, const Tile&, std::byte* levels) noexcept;
 // Of a block of vectors.
 using DotKeys = void (*)(const Tiles&, const KeyQueries&, std::uint32_t first_vector) noexcept;
 using AddValues = void (*)(const Tiles&, const ValueWeights&, std::uint32_t first_vector) noexcept;
 
 struct TileSimd {
-  // By bits: a line of levels for each cell, as [cell] of keys, [quad of tokens][16 dims] of values.
-  std::array<void (*)(const Tiles&, const Tile&, std::byte* levels) noexcept, kWidths> decode_keys, decode_values;
+  std::array<DecodeTile, kWidths> decode_keys, decode_values;  // by bits
   // By bits and the block's size, 1 << i. Null where a tile is decoded first.
   std::array<std::array<DotKeys, kBlockSizes>, kWidths> dot_keys;
   std::array<std::array<AddValues, kBlockSizes>, kWidths> add_values;

@@ -106,56 +106,8 @@ vec4 finite_halves(uvec2 words) {
   return halves(words);
 }
 
-void read_levels() {
-  for (uint code = gl_LocalInvocationIndex; code < 64u; code += kLanes) {
-    if (kKeysSealed && kKeyBits < kUniformBits && code < 1u << kKeyBits) {
-      key_levels[code] = float(LEVEL_IN(key_table, kKeyBits, code));
-    }
-    if (kValuesSealed && kValueBits < kUniformBits && code < 1u << kValueBits) {
-      value_levels[code] = float(LEVEL_IN(value_table, kValueBits, code));
-    }
-  }
-}
-
-vec4 levels_of_keys(uvec4 codes) {
-  if (kKeyBits == kUniformBits) return vec4(codes) - 128.0;
-  return vec4(key_levels[codes.x], key_levels[codes.y], key_levels[codes.z], key_levels[codes.w]);
-}
-
-vec4 levels_of_values(uvec4 codes) {
-  if (kValueBits == kUniformBits) return vec4(codes) - 128.0;
-  return vec4(value_levels[codes.x], value_levels[codes.y], value_levels[codes.z], value_levels[codes.w]);
-}
-
 vec4 add_scaled(vec4 sum, vec4 by, vec4 a, vec4 b, vec4 c, vec4 d) {
   return fma(by.wwww, d, fma(by.zzzz, c, fma(by.yyyy, b, fma(by.xxxx, a, sum))));
-}
-
-// The first word of a key's sealed page, and the first element of a dense row.
-uint key_page(uint key) {
-  return low(p.k.offset) + plan[sequence.k.page_table + key / p.k_page] * low(p.k.page) + kv_head * low(p.k.head);
-}
-
-uint value_page(uint key) {
-  return low(p.v.offset) + plan[sequence.v.page_table + key / p.v_page] * low(p.v.page) + kv_head * low(p.v.head);
-}
-
-uint dense_row(SlotStrides strides, PlanSide side, uint page_slots, uint key) {
-  const uint slot = side.ring == 0u ? key : key % side.ring;
-  return low(strides.offset) + plan[side.page_table + slot / page_slots] * low(strides.page) +
-         slot % page_slots * low(strides.slot) + kv_head * low(strides.head);
-}
-
-uint sink_row(SlotStrides strides, PlanSide side, uint key) {
-  return low(strides.offset) + side.sinks * low(strides.page) + key * low(strides.slot) + kv_head * low(strides.head);
-}
-
-uint key_row(uint key) {
-  return (p.flags & kKeySinks) != 0u ? sink_row(p.k, sequence.k, key) : dense_row(p.k, sequence.k, p.k_page, key);
-}
-
-uint value_row(uint key) {
-  return (p.flags & kValueSinks) != 0u ? sink_row(p.v, sequence.v, key) : dense_row(p.v, sequence.v, p.v_page, key);
 }
 
 // Among a vector's lane_numbers.
@@ -163,53 +115,8 @@ uint slot_of(uint lane) { return lane + lane / kTileQuads; }
 
 bool in_range(uint first, uint keys) { return first + keys > range.x && first < range.y; }
 
-// Four elements as numbers, from what load_keys or load_values found.
-vec4 dense_numbers(uint format, uvec4 elements) {
-  return uintBitsToFloat(uvec4(widen_element(elements.x, format), widen_element(elements.y, format),
-                               widen_element(elements.z, format), widen_element(elements.w, format)));
-}
-
 uint key_word(uint index) { return key_units[index >> 2][index & 3u]; }
 uint value_word(uint index) { return value_units[index >> 2][index & 3u]; }
-
-// A dense column of one key: its four dims. `words` is what load_key_unit found.
-vec4 dense_column(uvec4 words, uint nth) {
-  if (!kKeyUnits || kKeyFormat == kF32) return dense_numbers(kKeyFormat, words);
-  const uvec2 pair = nth == 0u ? words.xy : words.zw;
-  if (kKeyFormat == kF16) return halves(pair);
-  return uintBitsToFloat(uvec4(pair.x << 16, pair.x & 0xffff0000u, pair.y << 16, pair.y & 0xffff0000u));
-}
-
-uvec4 load_key_unit(uint row, uint column) {
-  if (kKeyUnits) return key_units[(row + 4u * column) / (kKeyFormat == kF32 ? 4u : 8u)];
-  uvec4 elements = uvec4(0u);
-  [[unroll]] for (uint i = 0u; i < 4u; i++) {
-    if (4u * column + i >= kKeyDim) continue;
-    const uint index = row + (4u * column + i) * low(p.k.dim);
-    elements[i] = kKeyFormat == kF32 ? key_word(index) : HALF_OF(key_word(index >> 1), index);
-  }
-  return elements;
-}
-
-vec4 load_dense_values(uint row, uint column) {
-  if (!kValueUnits) {
-    uvec4 elements = uvec4(0u);
-    [[unroll]] for (uint i = 0u; i < 4u; i++) {
-      if (4u * column + i >= kValueDim) continue;
-      const uint index = row + (4u * column + i) * low(p.v.dim);
-      elements[i] = kValueFormat == kF32 ? value_word(index) : HALF_OF(value_word(index >> 1), index);
-    }
-    return dense_numbers(kValueFormat, elements);
-  }
-  const uint index = row + 4u * column;
-  if (kValueFormat == kF32) return uintBitsToFloat(value_units[index / 4u]);
-  const uvec2 pair = uvec2(value_word(index / 2u), value_word(index / 2u + 1u));
-  if (kValueFormat == kF16) return halves(pair);
-  return uintBitsToFloat(uvec4(pair.x << 16, pair.x & 0xffff0000u, pair.y << 16, pair.y & 0xffff0000u));
-}
-
-PageLayout key_layout() { return PageLayout(kKeys, kKeyBits, kKeyDim, p.k_page, uint(kHasMean)); }
-PageLayout value_layout() { return PageLayout(kValues, kValueBits, kValueDim, p.v_page, 0u); }
 
 // The scaled query of a vector of the query tile: its unit in `queries`.
 uint query_unit(uint nth) {
@@ -248,104 +155,11 @@ void add_to_logits(uint column, vec4 dims[4]) {
   }
 }
 
-// A sealed quad of keys against all queries, in units of its scales and without the page's mean.
-void find_sealed_products(uint first_key) {
-  const PageLayout layout_ = key_layout();
-  const uint page = key_page(first_key);
-  const uint token = first_key % p.k_page;
-  const uint tile = token / kTileTokens;
-  const uint quad = token % 16u / kQuadTokens;
-  const uint first_column = token % kTileTokens / 16u * kColumns;
-  const uint low_units = (page + plane_offset(layout_, tile, 0u) / 4u) / 4u + quad;
-  const uint high_units = (page + plane_offset(layout_, tile, 1u) / 4u) / 4u + quad;
-  uvec4 high = uvec4(0u);
-  for (uint column = 0u; column < kColumns; column += kUnitColumns) {
-    const uint nth = first_column + column;
-    const uvec4 words = key_units[low_units + nth / kUnitColumns * 4u];
-    if (kKeyHighBits != 0u && (column == 0u || nth % kKeyHighCells == 0u)) {
-      high = key_units[high_units + nth / kKeyHighCells * 4u];
-    }
-    [[unroll]] for (uint cell = 0u; cell < kUnitColumns; cell++) {
-      vec4 dims[4];
-      [[unroll]] for (uint d = 0u; d < 4u; d++) {
-        uvec4 codes = bitfieldExtract(words, int(8u * d + cell * kKeyLowBits), int(kKeyLowBits));
-        if (kKeyHighBits != 0u) {
-          const uint first_bit = 8u * d + (nth + cell) % kKeyHighCells * kKeyHighBits;
-          codes |= bitfieldExtract(high, int(first_bit), int(kKeyHighBits)) << kKeyLowBits;
-        }
-        dims[d] = levels_of_keys(codes);
-      }
-      add_to_logits(column + cell, dims);
-    }
-  }
-}
+// The first unit of quads that is this lane's: groups of lanes take turns.
+uint first_share() { return kGroups == 1u ? 0u : gl_LocalInvocationIndex / kValueColumns; }
 
-void find_dense_products(uint first_key) {
-  uint rows[4];
-  bvec4 there;
-  [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-    there[t] = in_range(first_key + t, 1u);
-    rows[t] = there[t] ? key_row(first_key + t) : 0u;
-  }
-  for (uint column = 0u; column < kColumns; column += kUnitColumns) {
-    uvec4 words[4];
-    [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-      words[t] = there[t] ? load_key_unit(rows[t], column) : uvec4(0u);
-    }
-    [[unroll]] for (uint nth = 0u; nth < kUnitColumns; nth++) {
-      const mat4 dims = transpose(mat4(dense_column(words[0], nth), dense_column(words[1], nth),
-                                       dense_column(words[2], nth), dense_column(words[3], nth)));
-      add_to_logits(column + nth, vec4[4](dims[0], dims[1], dims[2], dims[3]));
-    }
-  }
-}
-
-// Each query's product with the mean of this lane's page, in which the page's lanes share.
-void find_mean_products(uint first_key) {
-  const uint lane = gl_LocalInvocationIndex;
-  const uint page_lanes = p.k_page / kQuadTokens;
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = 0.0;
-  if (in_range(first_key / p.k_page * p.k_page, p.k_page)) {
-    const uint page = key_page(first_key) / 4u;
-    for (uint unit = lane % page_lanes; unit < kKeyDim / 8u; unit += page_lanes) {
-      const uvec4 words = key_units[page + unit];
-      [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-        const uint at = query_unit(min(g, query_tile.vectors - 1u)) + 2u * unit;
-        const vec4 both = fma(queries[at], finite_halves(words.xy), queries[at + 1u] * finite_halves(words.zw));
-        dots[g] += (both.x + both.y) + (both.z + both.w);
-      }
-    }
-  }
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[kDots + g * kLaneNumbers + slot_of(lane)] = dots[g];
-  barrier();
-  const uint pages = kLanes / page_lanes;
-  for (uint i = lane; i < kVectors * pages; i += kLanes) {
-    float sum = 0.0;
-    for (uint n = 0u; n < page_lanes; n++) {
-      sum += lane_numbers[kDots + i / pages * kLaneNumbers + slot_of(i % pages * page_lanes + n)];
-    }
-    page_dots[i] = sum;
-  }
-  barrier();
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = page_dots[g * pages + lane / page_lanes];
-}
-
-// Four of a page's scales, with their signs.
-uvec2 key_scales(uint page, uint token) {
-  const uint word = page + scales_offset(key_layout()) / 4u + token / 2u;
-  return uvec2(key_word(word), key_word(word + 1u));
-}
-
-uvec2 value_scales(uint page, uint token) {
-  const uint word = page + scales_offset(value_layout()) / 4u + token / 2u;
-  return uvec2(value_word(word), value_word(word + 1u));
-}
-
-// A sign may be that of zero, which compares as no other.
-vec4 scale_sizes(uvec2 scales) { return kLevelScale * finite_halves(scales & 0x7fff7fffu); }
-bvec4 without_mean(uvec2 scales) {
-  return notEqual(uvec4(scales.x, scales.x >> 16, scales.y, scales.y >> 16) & kWithoutMean, uvec4(0u));
-}
+#include "ops/attend/split_dense.glsl"
+#include "ops/attend/split_sealed.glsl"
 
 // Drivers' own overflows where x is large, and errs by last places of 1 where it is small, which a large cap multiplies.
 vec4 tanh_of(vec4 x) {
@@ -428,63 +242,6 @@ void weigh(uint first_key) {
     max_logits[g] = max_logit;
   }
   barrier();
-}
-
-// The first unit of quads that is this lane's: groups of lanes take turns.
-uint first_share() { return kGroups == 1u ? 0u : gl_LocalInvocationIndex / kValueColumns; }
-
-void add_sealed_values(uint key_block, uint column, uint turn) {
-  const PageLayout layout_ = value_layout();
-  for (uint unit = first_share(); unit < kLanes / kUnitQuads; unit += kGroups) {
-    const uint quad = unit * kUnitQuads;
-    const uint key = key_block + quad * kQuadTokens;
-    if (!in_range(key, kUnitQuads * kQuadTokens)) continue;
-    const uint page = value_page(key);
-    const uint tile = key % p.v_page / kTileTokens;
-    const uint tile_quad = key % kTileTokens / kQuadTokens;
-    const uint low_units = (page + plane_offset(layout_, tile, 0u) / 4u) / 4u + column;
-    uvec4 high = uvec4(0u);
-    if (kValueHighBits != 0u) {
-      const uint high_units = (page + plane_offset(layout_, tile, 1u) / 4u) / 4u + column;
-      high = value_units[high_units + tile_quad / kUnitQuads * kValueColumns];
-    }
-    [[unroll]] for (uint first = 0u; first < kUnitQuads; first += kValueLowCells) {
-      const uvec4 words = value_units[low_units + (tile_quad + first) / kValueLowCells * kValueColumns];
-      [[unroll]] for (uint cell = 0u; cell < kValueLowCells; cell++) {
-        vec4 tokens[4];
-        [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-          uvec4 codes = bitfieldExtract(words, int(8u * t + cell * kValueLowBits), int(kValueLowBits));
-          if (kValueHighBits != 0u) {
-            const uint first_bit = 8u * t + (first + cell) * kValueHighBits;
-            codes |= bitfieldExtract(high, int(first_bit), int(kValueHighBits)) << kValueLowBits;
-          }
-          tokens[t] = levels_of_values(codes);
-        }
-        [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-          outs[g * kTurns + turn] = add_scaled(outs[g * kTurns + turn], weights[g * kLanes + quad + first + cell],
-                                               tokens[0], tokens[1], tokens[2], tokens[3]);
-        }
-      }
-    }
-  }
-}
-
-void add_dense_values(uint key_block, uint column, uint turn) {
-  for (uint quad = first_share(); quad < kLanes; quad += kGroups) {
-    const uint key = key_block + quad * kQuadTokens;
-    if (!in_range(key, kQuadTokens)) continue;
-    vec4 tokens[4];
-    [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-      tokens[t] = in_range(key + t, 1u) ? load_dense_values(value_row(key + t), column) : vec4(0.0);
-    }
-    [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-      const vec4 by = weights[g * kLanes + quad];
-      // What a vector does not see may be NaN: a weight of zero is not enough.
-      [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-        if (by[t] != 0.0) outs[g * kTurns + turn] = fma(vec4(by[t]), tokens[t], outs[g * kTurns + turn]);
-      }
-    }
-  }
 }
 
 void add_values(uint key_block) {

@@ -1,5 +1,9 @@
 // Part of attend_simd.h. Dense keys and values, read as they are stored: rows of elements that lie side by side.
 
+#if !defined(ROTA_ISA)
+#include "ops/attend/rows_simd.h"
+#endif
+
 namespace rota::ops::ROTA_ISA {
 
 // So many sums stay in registers.

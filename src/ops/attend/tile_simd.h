@@ -1,6 +1,10 @@
 // Part of attend_simd.h. A sealed tile becomes lines of int8 levels, one for each cell of the page format, and lines
 // are multiplied by bytes: four products to a 32-bit sum, so there are no sums across a register.
 
+#if !defined(ROTA_ISA)
+#include "ops/attend/rows_simd.h"
+#endif
+
 namespace rota::ops::ROTA_ISA {
 
 using simd::Bytes;
@@ -188,6 +192,26 @@ ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, con
   }
 }
 
+// A group's cells of keys times the quads of queries that are theirs, added by turns to one chain of sums or two.
+template <std::uint32_t kBits, std::uint32_t kRegisters, std::uint32_t kVectors, std::uint32_t kChains>
+ROTA_SIMD_INLINE void multiply_cells(const Decoder<kBits>& decoder, const Group<kBits> (&group)[kRegisters],
+                                     const std::byte* quads, I32s (&sum)[kChains][kRegisters][kVectors]) noexcept {
+#pragma GCC unroll 8
+  for (std::uint32_t cell = 0; cell < Decoder<kBits>::kCells; ++cell) {
+    simd::Unsigned left[kRegisters];
+#pragma GCC unroll 4
+    for (std::uint32_t i = 0; i < kRegisters; ++i) {
+      left[i] = simd::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+    }
+#pragma GCC unroll 8
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      const simd::Signed right = simd::as_signed(simd::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
+#pragma GCC unroll 4
+      for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[cell % kChains][i][v], left[i], right);
+    }
+  }
+}
+
 // Registers hold 16 tokens of a tile each, or parts of them.
 template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
@@ -228,21 +252,7 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
           group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
           if constexpr (kBits > kDecodedTwice) prefetch_lines<D::kLines>(prefetches[i] + at * D::kLines);
         }
-#pragma GCC unroll 8
-        for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-          simd::Unsigned left[kRegisters];
-#pragma GCC unroll 4
-          for (std::uint32_t i = 0; i < kRegisters; ++i) {
-            left[i] = simd::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
-          }
-#pragma GCC unroll 8
-          for (std::uint32_t v = 0; v < kVectors; ++v) {
-            const simd::Signed right =
-                simd::as_signed(simd::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
-#pragma GCC unroll 4
-            for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[cell % kChains][i][v], left[i], right);
-          }
-        }
+        multiply_cells(decoder, group, quads, sum);
         quads += 4 * kVectors * D::kCells;
       }
 #pragma GCC unroll 4
@@ -254,6 +264,27 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
         write_logits<kTerms>(sum[0][i], simd::load_bits<U16s>(tile.scales + 2 * token), query_scales, means,
                              logits + token);
       }
+    }
+  }
+}
+
+// A group's cells of values times the bytes of their tokens' weights.
+template <std::uint32_t kBits, std::uint32_t kRegisters, std::uint32_t kVectors>
+ROTA_SIMD_INLINE void weigh_cells(const Decoder<kBits>& decoder, const Group<kBits> (&group)[kRegisters],
+                                  const std::byte* bytes, I32s (&sum)[kRegisters][kVectors]) noexcept {
+#pragma GCC unroll 8
+  for (std::uint32_t cell = 0; cell < Decoder<kBits>::kCells; ++cell) {
+    simd::Signed right[kRegisters];
+#pragma GCC unroll 8
+    for (std::uint32_t i = 0; i < kRegisters; ++i) {
+      right[i] = simd::as_signed(decoder.level(group[i].low, group[i].high, cell));
+    }
+#pragma GCC unroll 8
+    for (std::uint32_t v = 0; v < kVectors; ++v) {
+      const simd::Unsigned left =
+          simd::as_unsigned(simd::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
+#pragma GCC unroll 8
+      for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[i][v], left, right[i]);
     }
   }
 }
@@ -290,21 +321,7 @@ ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const D
         prefetch_lines<D::kLines>(prefetches[i] + row * kPerAddress * kGroupBytes);
       }
     }
-#pragma GCC unroll 8
-    for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-      simd::Signed right[kRegisters];
-#pragma GCC unroll 8
-      for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        right[i] = simd::as_signed(decoder.level(group[i].low, group[i].high, cell));
-      }
-#pragma GCC unroll 8
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
-        const simd::Unsigned left =
-            simd::as_unsigned(simd::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
-#pragma GCC unroll 8
-        for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[i][v], left, right[i]);
-      }
-    }
+    weigh_cells(decoder, group, bytes, sum);
     bytes += 4 * D::kCells;
     low += D::kLowLines * row_bytes;
     high += row_bytes;

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/extent.h"
+#include "ops/attend/key_range.h"
+#include "ops/attend/plan_reader.h"
+
+namespace rota::ops {
+
+// One head of one sequence.
+struct SequenceHead {
+  const PlanSequence* sequence;
+  std::uint64_t head;
+
+  bool operator==(const SequenceHead&) const = default;
+};
+
+// A key block of one head, of which a split may have some keys only.
+struct HeadBlock {
+  SequenceHead of;
+  KeyRange keys;
+
+  std::uint64_t first() const noexcept { return core::round_down(keys.begin, kKeyBlock); }  // whether it has it or not
+  bool operator==(const HeadBlock&) const = default;
+
+  // The first of the blocks in which `keys` lie.
+  static HeadBlock first_of(const SequenceHead& head, const KeyRange& keys) noexcept {
+    return {head, keys.in({0, core::round_down(keys.begin, kKeyBlock) + kKeyBlock})};
+  }
+};
+
+// The key block that is computed, and the one that is prefetched meanwhile: the split's next, or the next split's
+// first.
+struct BlockPair {
+  HeadBlock now, next;
+};
+
+// One side's addresses of both. What was next is not located again when its turn comes.
+template <class Addresses>
+class PrefetchedBlocks {
+ public:
+  // locate(block, addresses) finds out where one lies.
+  template <class Locate>
+  void advance(const BlockPair& blocks, const Locate& locate) noexcept {
+    now_ = 1 - now_;
+    if (located_ != blocks.now) locate(blocks.now, addresses_[now_]);
+    locate(blocks.next, addresses_[1 - now_]);
+    located_ = blocks.next;
+  }
+
+  const Addresses& now() const noexcept { return addresses_[now_]; }
+  const Addresses& next() const noexcept { return addresses_[1 - now_]; }
+
+ private:
+  std::array<Addresses, 2> addresses_;
+  HeadBlock located_{};  // as next
+  std::uint32_t now_ = 0;
+};
+
+}  // namespace rota::ops

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/attend/online_softmax.h"
+#include "ops/attend/page_means.h"
+#include "ops/attend/side_memory.h"
+
+// Sealed tiles, multiplied as bytes (ADR 0015).
+
+namespace rota::ops {
+
+// Where a tile is decoded. One for both sides: keys of a block are done with before its values begin.
+struct alignas(64) TileLevels {
+  std::byte bytes[kTileTokens * kMaxAttendDim];
+};
+
+// How the tiles of one side are multiplied: as they are, or each decoded before.
+struct TileWork {
+  std::uint32_t bits = 0, vectors = 0;  // some of which may be nothing
+  std::uint32_t queries = 0;            // what vectors of one or two terms are
+  bool decodes = false;
+};
+
+// Kernels by bits and by 1 << i vectors.
+template <class Kernel>
+using TileKernels = std::array<std::array<Kernel, kBlockSizes>, kWidths>;
+
+// The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign.
+template <class Kernel>
+TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, std::uint32_t queries) noexcept {
+  const std::uint32_t terms = terms_of(side.bits());
+  const std::uint32_t vectors = queries * terms;
+  const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
+  const bool has_kernels = kernels[side.bits()].back() != nullptr;
+  if (!has_kernels || !whole_groups || (vectors > 8 && side.bits() != 8)) {
+    return {terms == 2 ? kDecodedTwice : kDecoded, vectors, queries, true};
+  }
+  const std::uint32_t padded = vectors > 8 ? vectors : std::bit_ceil(vectors);
+  return {side.bits(), padded, padded / terms, false};
+}
+
+// One side's tiles of a key block.
+class SealedTiles {
+ public:
+  SealedTiles(const SideMemory& memory, TileLevels& levels) noexcept;
+
+  void advance(const BlockPair& blocks) noexcept;
+
+  const Tiles& tiles() const noexcept { return tiles_; }
+  std::uint64_t first() const noexcept { return first_; }  // tile's index in the block
+
+  // Calls call(tiles, the first one's number, kernel, first vector) for each block of vectors.
+  template <class Kernel, class Call>
+  void multiply(const TileWork& work, const TileKernels<Kernel>& kernels, DecodeTile decode,
+                const Call& call) noexcept {
+    const auto call_blocks = [&](const Tiles& some, std::uint64_t nth) {
+      for (std::uint32_t first = 0; first < work.vectors;) {
+        const std::uint32_t size = block_of(first, work.vectors).size;
+        call(some, nth, kernels[work.bits][static_cast<std::size_t>(std::countr_zero(size))], first);
+        first += size;
+      }
+    };
+    if (!work.decodes) {
+      call_blocks(tiles_, 0);
+      return;
+    }
+    Tiles one = tiles_;
+    one.count = 1;
+    for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
+      decode(tiles_, tiles_.at[nth], levels_.bytes);
+      one.at[0] = {.low = levels_.bytes, .high = levels_.bytes, .scales = tiles_.at[nth].scales, .prefetches = {}};
+      call_blocks(one, nth);
+    }
+  }
+
+ private:
+  const SideMemory& memory_;
+  TileLevels& levels_;
+  PrefetchedBlocks<TileAddresses> addresses_;
+  Tiles tiles_{};
+  std::uint64_t first_ = 0;
+  alignas(64) std::uint8_t table_[64];
+};
+
+class SealedKeys {
+ public:
+  SealedKeys(const SideMemory& memory, const AttendSimd& simd, TileLevels& levels, PageMeans& means) noexcept
+      : memory_(memory), simd_(simd), means_(means), tiles_(memory, levels) {}
+
+  void begin_tile(const QueryVectors& vectors) noexcept;
+  void find_logits(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
+
+ private:
+  void quantize(const QueryVectors& vectors, std::uint32_t i) noexcept;
+
+  const SideMemory& memory_;
+  const AttendSimd& simd_;
+  PageMeans& means_;
+  SealedTiles tiles_;
+  TileWork work_;
+  float query_scale_[kCpuVectors];
+  std::int32_t starts_[2 * kCpuVectors];
+  alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim];
+};
+
+class SealedValues {
+ public:
+  SealedValues(const SideMemory& memory, const AttendSimd& simd, TileLevels& levels) noexcept
+      : memory_(memory), simd_(simd), tiles_(memory, levels) {}
+
+  void begin_tile(std::uint32_t vectors) noexcept { work_ = tile_work(memory_, simd_.tile.add_values, vectors); }
+  void add(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
+
+ private:
+  void weigh(const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
+
+  const SideMemory& memory_;
+  const AttendSimd& simd_;
+  SealedTiles tiles_;
+  TileWork work_;
+  alignas(64) float value_scales_[kKeyBlock] = {};
+  float weight_scales_[kCpuVectors * kBlockTiles];
+  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kKeyBlock];
+};
+
+}  // namespace rota::ops
