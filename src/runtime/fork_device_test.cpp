@@ -51,12 +51,12 @@ struct Objects {
                                      .max_tokens = 4096,
                                      .max_sequences = 4})
                 .value();
-    text = cache->open_sequence().value();
+    sequence = cache->open_sequence().value();
     Encoder first = device.encoder();
-    (void)extend(first, text);
+    (void)extend(first, sequence);
     fence = std::move(first).submit().value();
     encoder.emplace(device.encoder());
-    step.emplace(extend(*encoder, text));
+    step.emplace(extend(*encoder, sequence));
   }
 
   View tokens() const { return View::token_major(source, DType::f32, {.tokens = kTokens, .heads = 1, .dim = kDim}); }
@@ -70,7 +70,7 @@ struct Objects {
   Device device;
   Buffer source;
   std::optional<KvCache> cache;
-  Sequence text;
+  Sequence sequence;
   std::optional<Fence> fence;
   std::optional<Encoder> encoder;  // not submitted
   std::optional<KvStep> step;
@@ -126,11 +126,13 @@ class Fork : public OnDevice {
     all &= is_refused(of.device.allocate(64)) && is_refused(of.device.save_pipelines());
     all &= is_refused(of.source.read(bytes)) && is_refused(of.source.write(bytes)) && is_refused(of.fence->wait());
     all &= is_refused(KvCache::create(of.device, cache.spec()));
-    all &= is_refused(cache.open_sequence()) && is_refused(cache.close(of.text)) && is_refused(cache.length(of.text));
-    all &= is_refused(cache.wait(of.text, std::chrono::milliseconds(1)));
-    all &= is_refused(cache.extend(fresh, of.text, 1)) && is_refused(cache.fork(fresh, of.text));
-    all &= is_refused(cache.truncate(fresh, of.text, 0)) && is_refused(cache.settle(fresh));
-    all &= is_refused(cache.view({&of.text, 1}, 0)) && is_refused(cache.non_finite()) && is_refused(of.step->view(0));
+    all &= is_refused(cache.open_sequence()) && is_refused(cache.close(of.sequence)) &&
+           is_refused(cache.length(of.sequence));
+    all &= is_refused(cache.wait(of.sequence, std::chrono::milliseconds(1)));
+    all &= is_refused(cache.extend(fresh, of.sequence, 1)) && is_refused(cache.fork(fresh, of.sequence));
+    all &= is_refused(cache.truncate(fresh, of.sequence, 0)) && is_refused(cache.settle(fresh));
+    all &=
+        is_refused(cache.view({&of.sequence, 1}, 0)) && is_refused(cache.non_finite()) && is_refused(of.step->view(0));
     of.step->append(*of.encoder, 0, of.tokens(), of.tokens());
     all &= is_refused(fresh.status()) && is_refused(of.encoder->status());
     all &= is_refused(std::move(fresh).submit()) && is_refused(std::move(*of.encoder).submit());
@@ -157,7 +159,7 @@ TEST_F(Fork, TheParentGoesOn) {
   expect_child_exits([] { return every_call_is_refused(*kept); });
   EXPECT_OK(kept->fence->wait());
   EXPECT_OK(std::move(*kept->encoder).submit());
-  EXPECT_EQ(kept->cache->length(kept->text).value(), 2 * kTokens);
+  EXPECT_EQ(kept->cache->length(kept->sequence).value(), 2 * kTokens);
   EXPECT_EQ(kept->cache->non_finite().value().appended, 0U);
 }
 
@@ -185,13 +187,13 @@ TEST_F(Fork, AChildEndsWhateverOtherThreadsWereDoing) {
   std::atomic<bool> stop = false;
   std::thread busy([&] {
     while (!stop) {
-      const Sequence text = kept->cache->open_sequence().value();
+      const Sequence sequence = kept->cache->open_sequence().value();
       Encoder encoder = kept->device.encoder();
-      (void)kept->extend(encoder, text);
-      const Sequence branch = kept->cache->fork(encoder, text).value();
+      (void)kept->extend(encoder, sequence);
+      const Sequence branch = kept->cache->fork(encoder, sequence).value();
       std::move(encoder).submit().value().wait().value();
       kept->cache->close(branch).value();
-      kept->cache->close(text).value();
+      kept->cache->close(sequence).value();
       (void)kept->device.allocate(4096).value();
     }
   });
