@@ -51,19 +51,19 @@ struct PageFormat {
   std::uint32_t tokens = 128;        // per page: 128 or 64
 
   constexpr std::uint32_t bits() const noexcept {
-    return std::visit([](const auto& codec_) { return std::uint32_t{codec_.bits}; }, codec);
+    return std::visit([](const auto& one) { return std::uint32_t{one.bits}; }, codec);
   }
 
   // Whether pages store a mean. Those of values never do.
   constexpr bool has_mean() const noexcept {
-    return std::visit([&](const auto& codec_) { return codec_.has_mean(side); }, codec);
+    return std::visit([&](const auto& one) { return one.has_mean(side); }, codec);
   }
 
   // Whether both formats give the same page for the same tokens. For values, `key_mean` does not matter.
   friend constexpr bool operator==(const PageFormat& a, const PageFormat& b) noexcept {
     const auto page_codec = [](const PageFormat& format) {
       Codec whole = format.codec;
-      std::visit([&](auto& codec_) { codec_.key_mean = format.has_mean(); }, whole);
+      std::visit([&](auto& one) { one.key_mean = format.has_mean(); }, whole);
       return whole;
     };
     return a.side == b.side && a.head_dim == b.head_dim && a.tokens == b.tokens && page_codec(a) == page_codec(b);

@@ -52,7 +52,7 @@ void for_each_codec(const Call& call) {
 
 Status check(const PageFormat& format) {
   return core::guarded([&]() -> Status {
-    const auto by_codec = [&](const auto& codec_) { return codec::check(codec_, format); };
+    const auto by_codec = [&](const auto& one) { return codec::check(one, format); };
     if (Status status = std::visit(by_codec, format.codec); !status) return status;
     if (format.side != KvSide::keys && format.side != KvSide::values) {
       return codec::refused("side", static_cast<unsigned>(KvSide{format.side}), "keys or values");
@@ -73,8 +73,7 @@ std::array<std::byte, kPageDescriptionBytes> describe(const PageFormat& format) 
   const std::span all(bytes);
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
   put_little_endian(all.subspan(kVersionAt, 2), kPageFormatVersion);
-  const codec::Description own =
-      std::visit([](const auto& codec_) { return codec::description_of(codec_); }, format.codec);
+  const codec::Description own = std::visit([](const auto& one) { return codec::description_of(one); }, format.codec);
   put_little_endian(all.subspan(kCodecAt, 1), own.codec);
   put_little_endian(all.subspan(kSideAt, 1), static_cast<std::uint32_t>(KvSide{format.side}));
   put_little_endian(all.subspan(kBitsAt, 1), own.bits);
@@ -105,12 +104,12 @@ Result<PageFormat> read_description(std::span<const std::byte> bytes) {
                                  .seed = number(kSeedAt, 4)};
     std::optional<Codec> codec;
     std::string known;
-    for_each_codec([&](auto codec_) {
-      const codec::Description any = codec::description_of(codec_);
-      known += core::text("{}codec {} ({})", known.empty() ? "" : ", ", any.codec, codec::name_of(codec_));
+    for_each_codec([&](auto one) {
+      const codec::Description any = codec::description_of(one);
+      known += core::text("{}codec {} ({})", known.empty() ? "" : ", ", any.codec, codec::name_of(one));
       if (any.codec != own.codec) return;
-      codec::read(own, codec_);
-      codec = codec_;
+      codec::read(own, one);
+      codec = one;
     });
     if (!codec) {
       return Error{Errc::unsupported, core::text("page description: codec {}; this build reads {}", own.codec, known)};
