@@ -1,28 +1,7 @@
 // Includes ROTA_SIMD_FILE once per instruction set, in a namespace ROTA_ISA of its own. Only functions marked
 // ROTA_SIMD or ROTA_SIMD_INLINE use the instructions: what headers define stays safe on every CPU.
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-
-#include "rota/dtype.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-#define ROTA_SIMD_INLINE [[gnu::always_inline]] ROTA_SIMD inline
-
-#define ROTA_ISA baseline
-#define ROTA_ISA_WIDTH 4
-#define ROTA_SIMD
-#if defined(__aarch64__)
-#define ROTA_ISA_FILE "core/isa/neon.h"
-#else
-#define ROTA_ISA_FILE "core/isa/baseline.h"
-#endif
+#include "core/one_isa.h"
 #include "core/simd.h"
 #include ROTA_SIMD_FILE
 #undef ROTA_ISA_FILE

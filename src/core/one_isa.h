@@ -10,8 +10,9 @@
 
 #include "rota/dtype.h"
 
+#define ROTA_SIMD_INLINE [[gnu::always_inline]] ROTA_SIMD inline
+
 #define ROTA_SIMD
-#define ROTA_SIMD_INLINE [[gnu::always_inline]] inline
 #define ROTA_ISA baseline
 #define ROTA_ISA_WIDTH 4
 #if defined(__aarch64__)

@@ -7,10 +7,13 @@
 namespace rota::ops {
 
 PlainRows::PlainRows(const SideMemory& memory) noexcept
-    : memory_(memory), to_f32_(codec::row_converter(memory.dtype(), DType::f32)) {
-  if (!memory.sealed()) return;
-  for (std::uint32_t code = 0; code < 1U << memory.bits(); ++code) {
-    levels_[code] = static_cast<float>(memory.level(code)) * kLevelScale;
+    : memory_(memory), to_f32_(codec::row_converter(memory.dtype(), DType::f32)) {}
+
+void PlainRows::begin_tile() noexcept {
+  tile_ = ~std::uint64_t{0};
+  if (!memory_.sealed()) return;
+  for (std::uint32_t code = 0; code < 1U << memory_.bits(); ++code) {
+    levels_[code] = static_cast<float>(memory_.level(code)) * kLevelScale;
   }
 }
 

@@ -16,7 +16,8 @@ class PlainRows {
 
   explicit PlainRows(const SideMemory& memory) noexcept;
 
-  void begin_tile() noexcept { tile_ = ~std::uint64_t{0}; }
+  // Levels are written down here, not when a kernel is made: most kernels take no rows from here.
+  void begin_tile() noexcept;
 
   // How many of `keys` may be read at once from `key` on.
   static std::uint64_t count(std::uint64_t key, const KeyRange& keys) noexcept {

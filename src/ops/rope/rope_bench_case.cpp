@@ -27,18 +27,23 @@ std::uint64_t RopeCase::tensor_bytes() const {
 std::uint64_t RopeCase::copy_bytes() const { return tensor_bytes() * (in_place ? 1 : 2); }
 
 Work rope_work(Place& place, const RopeCase& what) {
+  struct Calls {
+    Rotary rotary;
+    std::vector<RopeTensor> tensors;
+    std::vector<std::int64_t> positions;
+  };
   const std::uint64_t copies = copies_for(what.rotated_bytes, what.copy_bytes());
   place.take(copies * what.copy_bytes());
-  const auto tensors = std::make_shared<std::vector<RopeTensor>>();
+  const auto calls = std::make_shared<Calls>(Calls{.rotary = what.rotary, .tensors = {}, .positions = {}});
   for (std::uint64_t copy = 0; copy < copies; ++copy) {
-    for (const std::uint64_t heads : what.heads) tensors->push_back(tensor_of(place.device, what, heads));
+    for (const std::uint64_t heads : what.heads) calls->tensors.push_back(tensor_of(place.device, what, heads));
   }
-  std::vector<std::int64_t> positions(what.tokens);
-  std::iota(positions.begin(), positions.end(), what.first_position);
-  const auto record = [tensors, positions, rotary = what.rotary, count = what.heads.size()](Encoder& encoder,
-                                                                                            std::uint64_t copy) {
-    rope(encoder,
-         {.tensors = std::span(*tensors).subspan(count * copy, count), .positions = positions, .rotary = rotary});
+  calls->positions.resize(what.tokens);
+  std::iota(calls->positions.begin(), calls->positions.end(), what.first_position);
+  const auto record = [calls, count = what.heads.size()](Encoder& encoder, std::uint64_t copy) {
+    rope(encoder, {.tensors = std::span(calls->tensors).subspan(count * copy, count),
+                   .positions = calls->positions,
+                   .rotary = calls->rotary});
   };
   return {.bytes = 2 * what.tensor_bytes(), .run = rotating(place.device, copies, record)};
 }
