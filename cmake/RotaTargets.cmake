@@ -46,6 +46,15 @@ function(rota_compile_options target)
   rota_harden(${target})
 endfunction()
 
+# rota_precompile(WHOSE target HEADER...): headers that most files of the target include, compiled once, where
+# ROTA_PRECOMPILED has WHOSE. ccache does not serve such files, and a missing include is not seen in them: they are for a
+# build that is made once.
+function(rota_precompile whose target)
+  if(whose IN_LIST ROTA_PRECOMPILED)
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
 # volk defines every Vulkan function's name as a global variable. A program that links a static librota beside its own
 # Vulkan would find ours first: so ours get names of their own.
 function(rota_write_volk_names volk_header path)
