@@ -28,8 +28,15 @@ struct PageLayout {
   uint has_mean;
 };
 
-// Codes of 3, 5 and 6 bits lie in two planes: 2 + 1, 4 + 1 and 4 + 2, low bits first.
-ROTA_SHARED_CONSTANT uint low_plane_bits(uint bits) { return bits == 3u ? 2u : bits == 5u || bits == 6u ? 4u : bits; }
+// Codes of 3, 5 and 6 bits lie in two planes: 2 + 1, 4 + 1 and 4 + 2, low bits first. A macro for GLSL, where no
+// function of a specialization constant is one.
+#define ROTA_LOW_PLANE_BITS(bits) ((bits) == 3u ? 2u : (bits) == 5u || (bits) == 6u ? 4u : (bits))
+ROTA_SHARED_CONSTANT uint low_plane_bits(uint bits) { return ROTA_LOW_PLANE_BITS(bits); }
+
+// Cells that share a line of the high plane, or of the only one: a group, which is decoded together.
+ROTA_SHARED_CONSTANT uint group_cells(uint bits) {
+  return 8u / (low_plane_bits(bits) == bits ? bits : bits - low_plane_bits(bits));
+}
 
 // Planes follow each other within a tile, tiles within a page. `first_bit` is of the codes.
 struct Plane {

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
 
 #include "codec/dense/rows.h"
+#include "codec/turbo/rotation.h"
 #include "ops/attend/attend.h"
 #include "ops/attend/attend_kernels.h"
 #include "ops/attend/plan_reader.h"
@@ -14,34 +14,6 @@ namespace {
 
 const float* floats_of(const std::byte* at) noexcept { return reinterpret_cast<const float*>(at); }
 const std::uint32_t* words_of(const std::byte* at) noexcept { return reinterpret_cast<const std::uint32_t*>(at); }
-
-// The codec's rotation, its own inverse but for the signs, which come first for queries and last for outputs.
-void rotate(float* values, RotationShape shape, const std::uint32_t* table, const AttendSimd& simd) noexcept {
-  const std::uint64_t size = std::uint64_t{1} << shape.k;
-  const std::uint64_t dim = shape.m * size;
-  simd.hadamard(values, dim, size);
-  const float hadamard_scale = hadamard_factor(shape.k);
-  if (shape.m == 1) {
-    simd.scale(values, hadamard_scale, dim);
-    return;
-  }
-  const auto* const row = reinterpret_cast<const std::int32_t*>(table + kHartleyRow);
-  for (std::uint64_t column = 0; column < size; ++column) {
-    std::array<float, 16> mixed{};
-    for (std::uint64_t a = 0; a < shape.m; ++a) {
-      for (std::uint64_t b = 0; b < shape.m; ++b) {
-        mixed[a] += static_cast<float>(row[a * b % shape.m]) * kHartleyUnit * values[b * size + column];
-      }
-    }
-    for (std::uint64_t a = 0; a < shape.m; ++a) values[a * size + column] = mixed[a] * hadamard_scale;
-  }
-}
-
-void negate(float* values, std::uint64_t dim, const std::uint32_t* table) noexcept {
-  for (std::uint64_t i = 0; i < dim; ++i) {
-    if ((table[kSigns + i / 32] >> (i % 32) & 1U) != 0) values[i] = -values[i];
-  }
-}
 
 float element_at(const std::byte* memory, std::uint32_t dtype, std::uint64_t index) noexcept {
   float value = 0;
@@ -99,9 +71,7 @@ class VectorMerge {
       simd_.add_scaled(split.rotated != 0 ? rotated_ : plain_, partial + kPadFloats, weight, padded);
     }
     if (!any_rotated) return;
-    const std::uint32_t* const table = words_of(call_.bound[kAttendMergeBindingValueTable]);
-    rotate(rotated_, p_.rotation, table, simd_);
-    negate(rotated_, p_.dim, table);
+    codec::Rotation(p_.rotation, words_of(call_.bound[kAttendMergeBindingValueTable])).rotate_back(rotated_);
     for (std::uint32_t d = 0; d < p_.dim; ++d) plain_[d] += rotated_[d];
   }
 
@@ -141,10 +111,9 @@ class VectorMerge {
 void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const auto& p = call.params_as<AttendQueryParams>();
   auto* const queries = reinterpret_cast<float*>(call.bound[kAttendQueryBindingQueries]);
-  const std::uint32_t* const table = words_of(call.bound[kAttendQueryBindingKeyTable]);
+  const codec::Rotation rotation(p.rotation, words_of(call.bound[kAttendQueryBindingKeyTable]));
   const auto dtype = static_cast<DType>(call.constants[kAttendQueryConstantFrom]);
   const codec::ConvertRow to_f32 = codec::row_converter(dtype, DType::f32);
-  const AttendSimd& simd = attend_simd(core::best_isa());
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
   const std::uint64_t stride = padded_floats(p.dim);
   for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
@@ -172,8 +141,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
     if (p.rotation.m == 0) continue;
     float* const rotated = plain + vectors * stride;
     std::copy(plain, plain + stride, rotated);
-    negate(rotated, p.dim, table);
-    rotate(rotated, p.rotation, table, simd);
+    rotation.rotate(rotated);
   }
 }
 

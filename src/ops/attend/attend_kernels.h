@@ -33,7 +33,7 @@ struct Tiles {
   std::array<Tile, kBlockTiles> at;
   std::uint64_t count;
   std::uint64_t dim;
-  const std::uint8_t* table;  // levels by code, as often as 64 bytes hold them; of 8 bits, what turns codes into levels
+  const std::uint8_t* table;  // as the codec's decoder takes it
 };
 
 // Instead of bits, of tiles whose levels are bytes already: multiplied with one byte, or with two.
@@ -43,13 +43,6 @@ inline constexpr std::uint32_t kWidths = 9;
 // Codes of five bits and more deserve queries and weights of two bytes: one would err by more than a tenth of what the
 // codec does. Each vector is two then, of high and of low bytes, one after the other.
 constexpr std::uint32_t terms_of(std::uint32_t bits) noexcept { return bits >= 5 || bits == kDecodedTwice ? 2 : 1; }
-
-// Cells that share a line of the high plane, or of the only one, are computed together.
-constexpr std::uint32_t group_cells(std::uint32_t bits) noexcept {
-  if (bits <= kDecodedTwice || bits == 8) return 1;
-  const std::uint32_t low = low_plane_bits(bits);
-  return 8 / (low == bits ? low : bits - low);
-}
 
 // Vectors are multiplied in blocks of 8, then of 4, 2 and 1.
 struct VectorBlock {
@@ -175,8 +168,7 @@ struct AttendSimd {
   float (*dot)(const float*, const float*, std::uint64_t) noexcept;
   void (*add_scaled)(float*, const float*, float, std::uint64_t) noexcept;
   void (*scale)(float*, float, std::uint64_t) noexcept;
-  void (*hadamard)(float*, std::uint64_t dim, std::uint64_t size) noexcept;  // of each `size` numbers
-  float (*sum_of)(const float* row) noexcept;                                // of kPadFloats numbers
+  float (*sum_of)(const float* row) noexcept;  // of kPadFloats numbers
   // Logits to 2^(logit - max_logit), in place, and added to kPadFloats sums. What pads them is kNoLogit.
   void (*exponentiate)(float* logits, std::uint64_t count, float max_logit, float* exp_sum) noexcept;
   // Maxima of four vectors' logits, raised to their largest. NaN is none.

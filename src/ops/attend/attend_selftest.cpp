@@ -138,13 +138,19 @@ std::vector<double> by_definition(const Side& k, const Side& v) {
   return result;
 }
 
-Result<double> error_of(const runtime::SelfTestRun& run, const PageFormat& keys, const PageFormat& values,
-                        std::optional<DType> all_dense, Arithmetic arithmetic) {
-  auto k = make_side(run.reference(), keys, all_dense);
+struct Case {
+  const PageFormat& keys;
+  const PageFormat& values;
+  std::optional<DType> all_dense;
+  Arithmetic arithmetic;
+};
+
+Result<double> error_of(const runtime::SelfTestRun& run, const Case& what) {
+  auto k = make_side(run.reference(), what.keys, what.all_dense);
   if (!k) return k.error();
-  auto v = make_side(run.reference(), values, all_dense);
+  auto v = make_side(run.reference(), what.values, what.all_dense);
   if (!v) return v.error();
-  auto found = attended(run.subject(), *k, *v, arithmetic);
+  auto found = attended(run.subject(), *k, *v, what.arithmetic);
   if (!found) return found.error();
   return runtime::relative_error(*found, by_definition(*k, *v));
 }
@@ -155,15 +161,15 @@ void attend_selftest(runtime::SelfTestRun& run) {
   const std::vector<PageFormat> formats = self_test_formats();
   for (const DTypeInfo& dtype : kDTypes) {
     run.check(std::string(dtype.name), 1e-5,
-              [&] { return error_of(run, formats[0], formats[1], dtype.dtype, Arithmetic::f32); });
+              [&] { return error_of(run, {formats[0], formats[1], dtype.dtype, Arithmetic::f32}); });
   }
   for (std::size_t i = 0; i + 1 < formats.size(); i += 2) {  // keys and values of one width
     const std::string codec(name(kv_codec(formats[i].codec)));
     // Restored values are rounded to the codec's fixed point, sealed ones are read without that.
-    run.check(codec, 1e-3, [&] { return error_of(run, formats[i], formats[i + 1], {}, Arithmetic::f32); });
+    run.check(codec, 1e-3, [&] { return error_of(run, {formats[i], formats[i + 1], {}, Arithmetic::f32}); });
     // A tenth of what four bits err by, and more exact where codes are.
     run.check(codec + " in bytes", formats[i].bits() <= 4 ? 1e-2 : 1e-3,
-              [&] { return error_of(run, formats[i], formats[i + 1], {}, Arithmetic::stored); });
+              [&] { return error_of(run, {formats[i], formats[i + 1], {}, Arithmetic::stored}); });
   }
 }
 

@@ -7,7 +7,7 @@
 
 namespace rota::ops::ROTA_ISA {
 
-inline constexpr AttendSimd kAttendSimd{dot,         add_scaled,        scale,      hadamard, sum_of, exponentiate,
+inline constexpr AttendSimd kAttendSimd{dot,         add_scaled,        scale,      sum_of,   exponentiate,
                                         max_of_four, largest_magnitude, kDenseSimd, kTileSimd};
 
 }  // namespace rota::ops::ROTA_ISA

@@ -7,6 +7,7 @@
 // No subgroup operation, and every sum in a fixed order: the subgroups of a device change no bit.
 
 #include "codec/dense/dense.glsl"
+#include "codec/turbo/codes.glsl"
 #include "codec/turbo/levels.glsl"
 #include "ops/attend/attend.params.h"
 
@@ -36,7 +37,6 @@ const uint kLanes = kAttendGroupSize;
 const uint kQuadTokens = 4u;
 const uint kTileQuads = kTileTokens / kQuadTokens;
 const uint kBlockTiles = kKeyBlock / kTileTokens;  // kBlockTiles * kTileQuads is kLanes
-const float kLevelScale = 1.0 / float(1 << kScaleExponent);
 
 const uint kKeyBits = kKeyFormat < kSealedFormat ? 0u : kKeyFormat - kSealedFormat;
 const uint kValueBits = kValueFormat < kSealedFormat ? 0u : kValueFormat - kSealedFormat;
@@ -44,9 +44,9 @@ const bool kKeysSealed = kKeyBits != 0u;
 const bool kValuesSealed = kValueBits != 0u;
 
 // Codes lie in one plane or two.
-const uint kKeyLowBits = kKeyBits == 3u ? 2u : kKeyBits == 5u || kKeyBits == 6u ? 4u : kKeyBits;
+const uint kKeyLowBits = ROTA_LOW_PLANE_BITS(kKeyBits);
 const uint kKeyHighBits = kKeyBits - kKeyLowBits;
-const uint kValueLowBits = kValueBits == 3u ? 2u : kValueBits == 5u || kValueBits == 6u ? 4u : kValueBits;
+const uint kValueLowBits = ROTA_LOW_PLANE_BITS(kValueBits);
 const uint kValueHighBits = kValueBits - kValueLowBits;
 
 // A byte of a plane has so many cells, one each of as many columns of keys or quads of values.
@@ -94,17 +94,6 @@ float dots[kVectors];
 float max_logits[kVectors];
 float exp_sums[kVectors];
 vec4 outs[kOuts];
-
-vec4 halves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
-
-// Pages hold no infinity and no NaN, but whoever made the page may have erred.
-vec4 finite_halves(uvec2 words) {
-  const uvec2 low_exponents = words & 0x7c00u;
-  const uvec2 high_exponents = words & 0x7c000000u;
-  words &= mix(uvec2(0xffffffffu), uvec2(0xffff0000u), equal(low_exponents, uvec2(0x7c00u)));
-  words &= mix(uvec2(0xffffffffu), uvec2(0x0000ffffu), equal(high_exponents, uvec2(0x7c000000u)));
-  return halves(words);
-}
 
 vec4 add_scaled(vec4 sum, vec4 by, vec4 a, vec4 b, vec4 c, vec4 d) {
   return fma(by.wwww, d, fma(by.zzzz, c, fma(by.yyyy, b, fma(by.xxxx, a, sum))));

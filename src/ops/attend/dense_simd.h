@@ -57,12 +57,13 @@ ROTA_SIMD_INLINE void multiply_keys(const F32s (&key)[4], const float* query, F3
 
 // Logits of a block of rows, four at a time. The first vectors prefetch.
 template <DType T, std::uint32_t kVectors>
-ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries, std::uint32_t vector,
-                        const float* packed) noexcept {
+ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQueries& queries,
+                        std::uint32_t vector) noexcept {
   constexpr std::uint64_t kBytes = info(T).bytes;
   constexpr std::uint64_t kLineRegisters = kLineBytes / (kLanes * kBytes) < 1 ? 1 : kLineBytes / (kLanes * kBytes);
   constexpr std::uint64_t kLineDims = kLineRegisters * kLanes;
   const std::uint64_t dim = rows.dim;
+  const float* const packed = queries.packed + vector * ((dim + kPadFloats - 1) / kPadFloats * kPadFloats);
   float* const logits = queries.logits + std::uint64_t{vector} * kKeyBlock;
   for (std::uint64_t row = block.first; row < block.last; row += 4) {
     const std::byte* const* const at = rows.at + row;
@@ -109,28 +110,33 @@ ROTA_SIMD void dot_rows(const DenseRows& rows, RowBlock block, const DenseQuerie
 
 template <DType T>
 ROTA_SIMD void dot_all_rows(const DenseRows& rows, const DenseQueries& queries) noexcept {
-  const std::uint64_t padded = (rows.dim + kPadFloats - 1) / kPadFloats * kPadFloats;
   const std::uint64_t together = block_rows(rows.dim * info(T).bytes);
   for (RowBlock block{rows.first, 0}; block.first < rows.last; block.first = block.last) {
     block.last = least(block.first + together, rows.last);
     for (std::uint32_t at = 0, size = 0; at < queries.vectors; at += size) {
       size = query_block(queries.vectors - at);
-      const float* const packed = queries.packed + at * padded;
       if (size == 4) {
-        if constexpr (kMostQueries >= 4) dot_rows<T, 4>(rows, block, queries, at, packed);
+        if constexpr (kMostQueries >= 4) dot_rows<T, 4>(rows, block, queries, at);
       } else if (size == 2) {
-        dot_rows<T, 2>(rows, block, queries, at, packed);
+        dot_rows<T, 2>(rows, block, queries, at);
       } else {
-        dot_rows<T, 1>(rows, block, queries, at, packed);
+        dot_rows<T, 1>(rows, block, queries, at);
       }
     }
   }
 }
 
+// Which columns are added: for vectors from `vector` on, from dim `first` on.
+struct DenseColumns {
+  std::uint32_t vector;
+  std::uint64_t first;
+};
+
 // outputs[vector] += weight * row, row after row, for some columns. The first vectors prefetch.
 template <DType T, std::uint32_t kVectors, std::uint32_t kRegisters>
-ROTA_SIMD void add_columns(const DenseRows& rows, RowBlock block, const DenseWeights& weights, std::uint32_t vector,
-                           std::uint64_t d) noexcept {
+ROTA_SIMD void add_columns(const DenseRows& rows, RowBlock block, const DenseWeights& weights,
+                           DenseColumns columns) noexcept {
+  const auto [vector, d] = columns;
   constexpr std::uint64_t kBytes = info(T).bytes;
   F32s sum[kRegisters][kVectors];
 #pragma GCC unroll 8
@@ -176,9 +182,9 @@ ROTA_SIMD void add_rows(const DenseRows& rows, RowBlock block, const DenseWeight
   constexpr std::uint32_t kRegisters = kDenseSums / kVectors < 8 ? kDenseSums / kVectors : 8;
   std::uint64_t d = 0;
   for (; d + kRegisters * kLanes <= rows.dim; d += kRegisters * kLanes) {
-    add_columns<T, kVectors, kRegisters>(rows, block, weights, vector, d);
+    add_columns<T, kVectors, kRegisters>(rows, block, weights, {vector, d});
   }
-  for (; d < rows.dim; d += kLanes) add_columns<T, kVectors, 1>(rows, block, weights, vector, d);
+  for (; d < rows.dim; d += kLanes) add_columns<T, kVectors, 1>(rows, block, weights, {vector, d});
 }
 
 template <DType T>

@@ -4,7 +4,6 @@
 #include "core/simd.h"
 #endif
 #include "codec/dense/simd.h"
-#include "codec/turbo/rotation_simd.h"
 #include "ops/attend/attend_kernels.h"
 
 namespace rota::ops::ROTA_ISA {
@@ -41,10 +40,6 @@ ROTA_SIMD void add_scaled(float* sum, const float* row, float row_scale, std::ui
 
 ROTA_SIMD void scale(float* row, float row_scale, std::uint64_t dim) noexcept {
   for (std::uint64_t i = 0; i < dim; i += kLanes) simd::store_bits(simd::load_bits<F32s>(row + i) * row_scale, row + i);
-}
-
-ROTA_SIMD void hadamard(float* values, std::uint64_t dim, std::uint64_t size) noexcept {
-  simd::hadamard(reinterpret_cast<F32s*>(values), dim, size);
 }
 
 // `x` <= 0; relative error <= 2e-7.

@@ -53,12 +53,9 @@ void find_sealed_products(uint first_key) {
     [[unroll]] for (uint cell = 0u; cell < kUnitColumns; cell++) {
       vec4 dims[4];
       [[unroll]] for (uint d = 0u; d < 4u; d++) {
-        uvec4 codes = bitfieldExtract(words, int(8u * d + cell * kKeyLowBits), int(kKeyLowBits));
-        if (kKeyHighBits != 0u) {
-          const uint first_bit = 8u * d + (nth + cell) % kKeyHighCells * kKeyHighBits;
-          codes |= bitfieldExtract(high, int(first_bit), int(kKeyHighBits)) << kKeyLowBits;
-        }
-        dims[d] = levels_of_keys(codes);
+        const CodeBits bits = CodeBits(8u * d + cell * kKeyLowBits, kKeyLowBits,
+                                       8u * d + (nth + cell) % kKeyHighCells * kKeyHighBits, kKeyHighBits);
+        dims[d] = levels_of_keys(codes_in(words, high, bits));
       }
       add_to_logits(column + cell, dims);
     }
@@ -106,12 +103,6 @@ uvec2 value_scales(uint page, uint token) {
   return uvec2(value_word(word), value_word(word + 1u));
 }
 
-// A sign may be that of zero, which compares as no other.
-vec4 scale_sizes(uvec2 scales) { return kLevelScale * finite_halves(scales & 0x7fff7fffu); }
-bvec4 without_mean(uvec2 scales) {
-  return notEqual(uvec4(scales.x, scales.x >> 16, scales.y, scales.y >> 16) & kWithoutMean, uvec4(0u));
-}
-
 void add_sealed_values(uint key_block, uint column, uint turn) {
   const PageLayout layout_ = value_layout();
   for (uint unit = first_share(); unit < kLanes / kUnitQuads; unit += kGroups) {
@@ -132,12 +123,9 @@ void add_sealed_values(uint key_block, uint column, uint turn) {
       [[unroll]] for (uint cell = 0u; cell < kValueLowCells; cell++) {
         vec4 tokens[4];
         [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-          uvec4 codes = bitfieldExtract(words, int(8u * t + cell * kValueLowBits), int(kValueLowBits));
-          if (kValueHighBits != 0u) {
-            const uint first_bit = 8u * t + (first + cell) * kValueHighBits;
-            codes |= bitfieldExtract(high, int(first_bit), int(kValueHighBits)) << kValueLowBits;
-          }
-          tokens[t] = levels_of_values(codes);
+          const CodeBits bits = CodeBits(8u * t + cell * kValueLowBits, kValueLowBits,
+                                         8u * t + (first + cell) * kValueHighBits, kValueHighBits);
+          tokens[t] = levels_of_values(codes_in(words, high, bits));
         }
         [[unroll]] for (uint g = 0u; g < kVectors; g++) {
           outs[g * kTurns + turn] = add_scaled(outs[g * kTurns + turn], weights[g * kLanes + quad + first + cell],

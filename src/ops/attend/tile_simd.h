@@ -1,24 +1,20 @@
-// Part of attend_simd.h. A sealed tile becomes lines of int8 levels, one for each cell of the page format, and lines
-// are multiplied by bytes: four products to a 32-bit sum, so there are no sums across a register.
+// Part of attend_simd.h. The codec decodes a sealed tile to lines of int8 levels, one for each cell of the page format,
+// and lines are multiplied by bytes: four products to a 32-bit sum, so there are no sums across a register.
 
 #if !defined(ROTA_ISA)
 #include "ops/attend/rows_simd.h"
 #endif
+#include "codec/turbo/decode_simd.h"
 
 namespace rota::ops::ROTA_ISA {
 
 using simd::Bytes;
+using simd::CodeLines;
+using simd::finite_halves;
+using simd::kLineRegisters;
+using simd::kRegisterBytes;
 using simd::U16s;
 using simd::U8s;
-
-inline constexpr std::uint64_t kRegisterBytes = sizeof(U8s);
-inline constexpr std::uint64_t kParts = kLineBytes / kRegisterBytes;  // registers of a line
-
-// Pages hold no infinity and no NaN, but whoever made the page may have erred: they count as 0, or -0.
-ROTA_SIMD_INLINE F32s finite_halves(U16s halves) noexcept {
-  const U16s finite = (halves & 0x7fff) < 0x7c00 ? halves : halves & 0x8000;
-  return simd::f32s_from_f16(finite);
-}
 
 ROTA_SIMD void dot_mean(const float* const (&rows)[4], const std::byte* mean, std::uint64_t dim,
                         float* products) noexcept {
@@ -65,75 +61,36 @@ ROTA_SIMD QuerySums quantize(const QuantizedQuery& what) noexcept {
   return total;
 }
 
-// Bits of each byte, from `first` on, moved to bit `to`.
-template <std::uint32_t kBits>
-ROTA_SIMD_INLINE U8s field(U8s line, std::uint32_t first, std::uint32_t to) noexcept {
-  if constexpr (kBits == 8) return line;
-  const U32s words = simd::same_bits<U32s>(line);
-  const U32s moved = first > to ? words >> (first - to) : words << (to - first);
-  return simd::same_bits<U8s>(moved) & static_cast<std::uint8_t>(((1U << kBits) - 1) << to);
-}
+// Of a tile that was decoded: a group is one line of levels.
+struct DecodedLines {
+  static constexpr std::uint32_t kHigh = 0, kCells = 1, kLowLines = 1, kLines = 1;
 
-// What turns lines of codes into lines of levels.
-template <std::uint32_t kBits>
-struct Decoder {
-  static constexpr std::uint32_t kLow = kBits <= kDecodedTwice ? 8 : low_plane_bits(kBits);
-  static constexpr std::uint32_t kHigh = kBits <= kDecodedTwice ? 0 : kBits - kLow;
-  static constexpr std::uint32_t kCells = group_cells(kBits);
-  static constexpr std::uint32_t kLowCells = 8 / kLow;
-  static constexpr std::uint32_t kLowLines = kCells / kLowCells;
-  static constexpr std::uint32_t kLines = kLowLines + (kHigh == 0 ? 0 : 1);
-  static constexpr std::uint32_t kTables = kBits <= 4 ? 1 : kBits == 8 ? 0 : (1U << kBits) / 16;
-
-  simd::Table16 tables[kTables == 0 ? 1 : kTables] = {};
-  std::uint8_t flip = 0;
-
-  ROTA_SIMD_INLINE explicit Decoder(const std::uint8_t* table) noexcept {
-    if constexpr (kBits == 8) flip = table[0];
-    if constexpr (kBits > kDecodedTwice && kBits != 8) {
-      for (std::uint64_t i = 0; i < kTables; ++i) tables[i] = simd::load_table(table + 16 * i);
-    }
-  }
-
-  // Of a cell of a group, whose lines are `low` and `high`.
-  ROTA_SIMD_INLINE U8s level(const U8s (&low)[kLowLines], U8s high, std::uint32_t cell) const noexcept {
-    if constexpr (kBits <= kDecodedTwice) return low[0];
-    if constexpr (kBits == 8) return low[0] ^ flip;
-    U8s code = field<kLow>(low[cell / kLowCells], cell % kLowCells * kLow, 0);
-    if constexpr (kHigh != 0) code |= field<kHigh>(high, cell * kHigh, kLow);
-    if constexpr (kBits <= 4) {
-      return simd::look_up_16(tables[0], code);
-    } else {
-      const U8s within = code & 15;
-      U8s found = simd::look_up_16(tables[0], within);
-#pragma GCC unroll 4
-      for (std::uint32_t i = 1; i < kTables; ++i) {
-        found = (code & 0xf0) == static_cast<std::uint8_t>(16 * i) ? simd::look_up_16(tables[i], within) : found;
-      }
-      return found;
-    }
+  ROTA_SIMD_INLINE explicit DecodedLines(const std::uint8_t*) noexcept {}
+  ROTA_SIMD_INLINE U8s level(const CodeLines<DecodedLines>& lines, std::uint32_t) const noexcept {
+    return lines.low[0];
   }
 };
+
+template <std::uint32_t kBits>
+struct DecoderOf {
+  using Type = simd::Decoder<kBits>;
+};
+template <>
+struct DecoderOf<kDecoded> {
+  using Type = DecodedLines;
+};
+template <>
+struct DecoderOf<kDecodedTwice> {
+  using Type = DecodedLines;
+};
+template <std::uint32_t kBits>
+using Decoder = typename DecoderOf<kBits>::Type;
 
 template <std::uint32_t kLines>
 ROTA_SIMD_INLINE void prefetch_lines(std::uintptr_t at) noexcept {
 #pragma GCC unroll 8
   for (std::uint64_t i = 0; i < kLines; ++i) prefetch(at + i * kLineBytes);
 }
-
-// A register of a group's lines.
-template <std::uint32_t kBits>
-struct Group {
-  U8s low[Decoder<kBits>::kLowLines];
-  U8s high;
-
-  ROTA_SIMD_INLINE void read(const std::byte* low_at, std::uint64_t apart, const std::byte* high_at) noexcept {
-    using D = Decoder<kBits>;
-#pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < D::kLowLines; ++i) low[i] = simd::load_bits<U8s>(low_at + i * apart);
-    if constexpr (D::kHigh != 0) high = simd::load_bits<U8s>(high_at);
-  }
-};
 
 // Groups of keys follow each other; those of values lie in rows of `inner`, and their lines of the low plane a row
 // apart.
@@ -152,12 +109,11 @@ ROTA_SIMD void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) n
       const std::uint64_t cell_line = kKeySide ? nth * D::kCells : row * D::kCells * columns + nth;
       prefetch_lines<D::kLines>(tile.prefetches[nth % 4] + (nth / 4 * outer + row) * D::kLines * kLineBytes);
       for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
-        Group<kBits> group;
+        CodeLines<D> group;
         group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
 #pragma GCC unroll 8
         for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-          simd::store_bits(decoder.level(group.low, group.high, cell),
-                           levels + cell_line * kLineBytes + cell * cell_apart + part);
+          simd::store_bits(decoder.level(group, cell), levels + cell_line * kLineBytes + cell * cell_apart + part);
         }
       }
     }
@@ -175,33 +131,33 @@ ROTA_SIMD_INLINE F32s total_of(const I32s* terms) noexcept {
   return multiply_add(first, simd::all(256.0F), __builtin_convertvector(terms[1], F32s));
 }
 
-// Sums of some of a tile's tokens become logits: times the tokens' and the queries' scales, and what the page's mean
-// gives where a token was sealed without it.
+// Where some of a tile's tokens have their logits, [query][kKeyBlock], and by what sums become logits.
+struct LogitRows {
+  const float* query_scales;
+  const float* means;  // what the page's mean gives, where a token was sealed without it
+  float* logits;
+};
+
 template <std::uint32_t kTerms, std::uint32_t kVectors>
-ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], U16s scales, const float* query_scales,
-                                   const float* means, float* logits) noexcept {
-  const F32s with_sign = finite_halves(scales);
-  const U32s bits = simd::same_bits<U32s>(with_sign);
-  const F32s token_scales = simd::same_bits<F32s>(bits & 0x7fffffffU);
-  const I32s without_mean = simd::same_bits<I32s>(with_sign) >> 31;
-  const F32s with_mean = simd::same_bits<F32s>(~without_mean & simd::same_bits<I32s>(simd::all(1)));
+ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], const simd::TokenScales& tokens,
+                                   const LogitRows& rows) noexcept {
 #pragma GCC unroll 8
   for (std::uint64_t q = 0; q < kVectors / kTerms; ++q) {
-    const F32s product = total_of<kTerms>(&sum[q * kTerms]) * query_scales[q] * token_scales;
-    simd::store_bits(multiply_add(with_mean, simd::all(means[q]), product), logits + q * kKeyBlock);
+    const F32s product = total_of<kTerms>(&sum[q * kTerms]) * rows.query_scales[q] * tokens.scales;
+    simd::store_bits(multiply_add(tokens.with_mean, simd::all(rows.means[q]), product), rows.logits + q * kKeyBlock);
   }
 }
 
 // A group's cells of keys times the quads of queries that are theirs, added by turns to one chain of sums or two.
-template <std::uint32_t kBits, std::uint32_t kRegisters, std::uint32_t kVectors, std::uint32_t kChains>
-ROTA_SIMD_INLINE void multiply_cells(const Decoder<kBits>& decoder, const Group<kBits> (&group)[kRegisters],
-                                     const std::byte* quads, I32s (&sum)[kChains][kRegisters][kVectors]) noexcept {
+template <class D, std::uint32_t kRegisters, std::uint32_t kVectors, std::uint32_t kChains>
+ROTA_SIMD_INLINE void multiply_cells(const D& decoder, const CodeLines<D> (&group)[kRegisters], const std::byte* quads,
+                                     I32s (&sum)[kChains][kRegisters][kVectors]) noexcept {
 #pragma GCC unroll 8
-  for (std::uint32_t cell = 0; cell < Decoder<kBits>::kCells; ++cell) {
+  for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
     simd::Unsigned left[kRegisters];
 #pragma GCC unroll 4
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      left[i] = simd::as_unsigned(decoder.level(group[i].low, group[i].high, cell));
+      left[i] = simd::as_unsigned(decoder.level(group[i], cell));
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
@@ -227,7 +183,7 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
     const Tile tile = tiles.at[nth];
     const float* const means = queries.means + nth * queries.queries + vector / kTerms;
     float* const logits = queries.logits + std::uint64_t{vector / kTerms} * kKeyBlock + nth * kTileTokens;
-    for (std::uint64_t first = 0; first < kTileTokens / 16 * kParts; first += kRegisters) {
+    for (std::uint64_t first = 0; first < kTileTokens / 16 * kLineRegisters; first += kRegisters) {
       I32s sum[kChains][kRegisters][kVectors] = {};
 #pragma GCC unroll 8
       for (std::uint32_t v = 0; v < kVectors; ++v) {
@@ -240,13 +196,14 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
 #pragma GCC unroll 4
       for (std::uint32_t i = 0; i < kRegisters; ++i) {
         prefetches[i] = tile.prefetches[(first + i) % 4];
-        const std::uint64_t before = (first + i) / kParts * groups, within = (first + i) % kParts * kRegisterBytes;
+        const std::uint64_t before = (first + i) / kLineRegisters * groups,
+                            within = (first + i) % kLineRegisters * kRegisterBytes;
         low[i] = tile.low + before * D::kLowLines * kLineBytes + within;
         high[i] = tile.high + before * kLineBytes + within;
       }
       const std::byte* quads = all_quads;
       for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
-        Group<kBits> group[kRegisters];
+        CodeLines<D> group[kRegisters];
 #pragma GCC unroll 4
         for (std::uint32_t i = 0; i < kRegisters; ++i) {
           group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
@@ -261,23 +218,23 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
           for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
         }
         const std::uint64_t token = (first + i) * kLanes;
-        write_logits<kTerms>(sum[0][i], simd::load_bits<U16s>(tile.scales + 2 * token), query_scales, means,
-                             logits + token);
+        write_logits<kTerms>(sum[0][i], simd::TokenScales(simd::load_bits<U16s>(tile.scales + 2 * token)),
+                             {query_scales, means, logits + token});
       }
     }
   }
 }
 
 // A group's cells of values times the bytes of their tokens' weights.
-template <std::uint32_t kBits, std::uint32_t kRegisters, std::uint32_t kVectors>
-ROTA_SIMD_INLINE void weigh_cells(const Decoder<kBits>& decoder, const Group<kBits> (&group)[kRegisters],
-                                  const std::byte* bytes, I32s (&sum)[kRegisters][kVectors]) noexcept {
+template <class D, std::uint32_t kRegisters, std::uint32_t kVectors>
+ROTA_SIMD_INLINE void weigh_cells(const D& decoder, const CodeLines<D> (&group)[kRegisters], const std::byte* bytes,
+                                  I32s (&sum)[kRegisters][kVectors]) noexcept {
 #pragma GCC unroll 8
-  for (std::uint32_t cell = 0; cell < Decoder<kBits>::kCells; ++cell) {
+  for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
     simd::Signed right[kRegisters];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      right[i] = simd::as_signed(decoder.level(group[i].low, group[i].high, cell));
+      right[i] = simd::as_signed(decoder.level(group[i], cell));
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
@@ -289,11 +246,19 @@ ROTA_SIMD_INLINE void weigh_cells(const Decoder<kBits>& decoder, const Group<kBi
   }
 }
 
+// Which columns are added: of a tile, for vectors from `vector` on, in registers from `first` on.
+struct TileColumns {
+  std::uint64_t nth;
+  std::uint32_t vector;
+  std::uint64_t first;
+};
+
 // outputs[vector][dim] += weight_scale * sums over a tile's 64 tokens.
 template <std::uint32_t kBits, std::uint32_t kVectors, std::uint32_t kRegisters>
-ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const Decoder<kBits>& decoder,
-                                  const ValueWeights& weights, std::uint32_t vector, std::uint64_t first) noexcept {
+ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, const Decoder<kBits>& decoder, const ValueWeights& weights,
+                                  const TileColumns& columns) noexcept {
   using D = Decoder<kBits>;
+  const auto [nth, vector, first] = columns;
   const Tile tile = tiles.at[nth];
   const std::uint64_t row_bytes = tiles.dim / 16 * kLineBytes;
   I32s sum[kRegisters][kVectors] = {};
@@ -310,7 +275,7 @@ ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, std::uint64_t nth, const D
   }
   const std::byte* bytes = weights.bytes + (nth * weights.vectors + vector) * kTileTokens;
   for (std::uint64_t row = 0; row < kRows; ++row) {
-    Group<kBits> group[kRegisters];
+    CodeLines<D> group[kRegisters];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
       group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
@@ -361,21 +326,21 @@ template <std::uint32_t kBits, std::uint32_t kVectors>
 ROTA_SIMD void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
   using Counts = ColumnCounts<kVectors>;
   const Decoder<kBits> decoder(tiles.table);
-  const std::uint64_t registers = tiles.dim / 16 * kParts;
+  const std::uint64_t registers = tiles.dim / 16 * kLineRegisters;
   for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
     for (std::uint64_t first = 0, count = 0; first < registers; first += count) {
       count = Counts::of(registers - first);
       if (count == Counts::kMost) {
-        add_columns<kBits, kVectors, Counts::kMost>(tiles, nth, decoder, weights, vector, first);
+        add_columns<kBits, kVectors, Counts::kMost>(tiles, decoder, weights, {nth, vector, first});
       } else if (count == Counts::kFewer) {
-        add_columns<kBits, kVectors, Counts::kFewer>(tiles, nth, decoder, weights, vector, first);
+        add_columns<kBits, kVectors, Counts::kFewer>(tiles, decoder, weights, {nth, vector, first});
       } else if (count == 1) {
-        add_columns<kBits, kVectors, 1>(tiles, nth, decoder, weights, vector, first);
+        add_columns<kBits, kVectors, 1>(tiles, decoder, weights, {nth, vector, first});
       } else if constexpr (Counts::kOneMore) {
         if (count == 3) {
-          add_columns<kBits, kVectors, 3>(tiles, nth, decoder, weights, vector, first);
+          add_columns<kBits, kVectors, 3>(tiles, decoder, weights, {nth, vector, first});
         } else {
-          add_columns<kBits, kVectors, Counts::kMost + 1>(tiles, nth, decoder, weights, vector, first);
+          add_columns<kBits, kVectors, Counts::kMost + 1>(tiles, decoder, weights, {nth, vector, first});
         }
       }
     }
