@@ -3,10 +3,11 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
-build, since = pathlib.Path(sys.argv[1]), sys.argv[2]
+build, since = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 root = pathlib.Path(__file__).resolve().parent.parent
 names = subprocess.run(["git", "diff", "--name-only", since], cwd=root, check=True, capture_output=True, text=True).stdout
 changed = {str(root / name) for name in names.split()}
@@ -16,11 +17,15 @@ log = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_o
 includes = {}
 for line in log.splitlines():
     if line.startswith("    "):
-        includes[target].add(str((build.resolve() / line.strip()).resolve()))
+        includes[target].add(str((build / line.strip()).resolve()))
     elif ":" in line:
-        target = line.split(":", 1)[0]
+        target = str((build / line.split(":", 1)[0]).resolve())
         includes[target] = set()
 
 for entry in json.loads((build / "compile_commands.json").read_text()):
-    if ({entry["file"]} | includes.get(entry.get("output", ""), set())) & changed:
+    output = re.search(r" -o (\S+)", entry["command"])[1]
+    included = includes.get(str((build / output).resolve()), set())
+    for header in [path for path in included if path.endswith((".pch", ".gch"))]:
+        included = included | includes.get(header, set())
+    if ({entry["file"]} | included) & changed:
         print(entry["file"])

@@ -39,12 +39,14 @@ struct SideSpec {
 
 Status check_side(const KvGroup& group, std::size_t index, const SideSpec& side) {
   if (Status status = check_range(of_group(index, side.dim_name), side.dim, 1, kMaxDim); !status) return status;
-  if (const DType* const dtype = std::get_if<DType>(&side.codec)) {
-    if (is_known(*dtype)) return {};
-    return core::refuse(of_group(index, side.codec_name), core::text("dtype {}", static_cast<unsigned>(*dtype)),
+  const std::optional<Codec> codec = sealed_codec(side.codec);
+  if (!codec) {
+    const DType dtype = std::get<DType>(side.codec);
+    if (is_known(dtype)) return {};
+    return core::refuse(of_group(index, side.codec_name), core::text("dtype {}", static_cast<unsigned>(dtype)),
                         "f32, f16, bf16 or turbo");
   }
-  const PageFormat format{*sealed_codec(side.codec), side.side, side.dim, group.page};
+  const PageFormat format{*codec, side.side, side.dim, group.page};
   if (Status status = check(format); !status) {
     return Error{status.error().code,
                  core::text("{}: {}", of_group(index, side.codec_name).argument.text(), status.error().message)};

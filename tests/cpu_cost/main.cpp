@@ -30,7 +30,7 @@ namespace {
 
 constexpr const char* kFile = "tests/cpu_cost/counts.txt";
 constexpr double kTolerance = 0.05;
-constexpr std::uint64_t kKeys = 256;  // of one KV head: one step
+constexpr std::uint64_t kKeys = 256;  // of one KV head: one key block
 
 volatile std::sig_atomic_t steps = 0;
 
