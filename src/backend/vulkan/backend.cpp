@@ -1,11 +1,11 @@
 #include "backend/vulkan/backend.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "backend/vulkan/pipeline.h"
 #include "core/error.h"
+#include "runtime/device_id.h"
 
 namespace rota::vulkan {
 namespace {
@@ -41,30 +41,15 @@ Result<std::vector<DeviceInfo>> list() {
   return devices;
 }
 
-// "vulkan" is the first device, "vulkan:<index>" any.
-Result<std::size_t> device_index(std::string_view id) {
-  if (id == kName) return std::size_t{0};
-  std::size_t index = 0;
-  const std::string_view digits = id.substr(std::min(id.size(), kName.size() + 1));
-  const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  if (digits.empty() || code != std::errc{} || end != digits.data() + digits.size()) {
-    return Error{Errc::no_device, core::text("open: \"{}\" is no device; wanted {}:<index>", id, kName)};
-  }
-  return index;
-}
-
 Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   const runtime::ForDrivers inherited;
-  auto index = device_index(options.device);
+  auto index = runtime::device_index(kName, options.device);
   if (!index) return index.error();
   auto instance = Instance::create(options.on_validation_message);
   if (!instance) return instance.error();
   auto physical = (*instance)->physical_devices();
   if (!physical) return physical.error();
-  if (*index >= physical->size()) {
-    return Error{Errc::no_device, core::text("open: there is no \"{}\"; Vulkan offers {} device{}", options.device,
-                                             physical->size(), physical->size() == 1 ? "" : "s")};
-  }
+  if (*index >= physical->size()) return runtime::no_such_device(options.device, "Vulkan", physical->size());
   auto info = describe((*physical)[*index], device_id(*index));
   if (!info) return info.error();
   auto context = Context::create(std::move(instance).value(), (*physical)[*index]);

@@ -176,34 +176,28 @@ bool Submission::finished() const noexcept {
 Queue::Queue(std::shared_ptr<Context> context) : context_(std::move(context)) { idle_.reserve(kMaxIdleSubmissions); }
 
 Queue::~Queue() {
-  if (!in_flight_.empty()) {
+  if (in_flight_.oldest()) {
     const std::lock_guard lock(context_->queue_mutex);
     context_->vk.vkDeviceWaitIdle(context_->device);  // a lost device has nothing left to wait for
   }
 }
 
-void Queue::retire() noexcept {
-  while (!in_flight_.empty() && in_flight_.front().waiters == 0 && in_flight_.front().submission->finished()) {
-    std::unique_ptr<Submission> submission = std::move(in_flight_.front().submission);
-    in_flight_.pop_front();
-    submission->release();
-    keep(std::move(submission));
-  }
-}
-
 void Queue::keep(std::unique_ptr<Submission> submission) noexcept {
+  const std::lock_guard lock(idle_mutex_);
   if (idle_.size() < idle_.capacity()) idle_.push_back(std::move(submission));
 }
 
 void Queue::reclaim() {
-  const std::lock_guard lock(mutex_);
-  retire();
+  in_flight_.retire([this](std::unique_ptr<Submission> submission) {
+    submission->release();
+    keep(std::move(submission));
+  });
 }
 
 Result<std::unique_ptr<Submission>> Queue::take() {
+  reclaim();
   {
-    const std::lock_guard lock(mutex_);
-    retire();
+    const std::lock_guard lock(idle_mutex_);
     if (!idle_.empty()) {
       std::unique_ptr<Submission> submission = std::move(idle_.back());
       idle_.pop_back();
@@ -214,29 +208,13 @@ Result<std::unique_ptr<Submission>> Queue::take() {
 }
 
 Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket) {
-  const std::lock_guard lock(mutex_);
-  in_flight_.push_back({nullptr, ticket});  // before submitting: what runs must not fail to be remembered
-  Status status = submission->submit();
-  if (status.ok()) {
-    in_flight_.back().submission = std::move(submission);
-  } else {
-    in_flight_.pop_back();
-  }
-  return status;
+  return in_flight_.push(std::move(submission), ticket);
 }
 
 Status Queue::wait(std::uint64_t ticket) {
-  std::unique_lock lock(mutex_);
-  const auto waited = std::ranges::find(in_flight_, ticket, &InFlight::ticket);
-  if (waited == in_flight_.end()) return context_->alive();
-  InFlight& entry = *waited;  // a deque's elements stay where they are
-  ++entry.waiters;
-  lock.unlock();
-  Status status = core::guarded([&] { return entry.submission->wait(); });
-  lock.lock();
-  --entry.waiters;
-  retire();
-  return status;
+  Status status = in_flight_.wait(ticket);
+  reclaim();
+  return status.ok() ? context_->alive() : status;
 }
 
 Status Queue::run(std::unique_ptr<Submission> submission) {
@@ -247,7 +225,6 @@ Status Queue::run(std::unique_ptr<Submission> submission) {
     context_->vk.vkDeviceWaitIdle(context_->device);
     return status;
   }
-  const std::lock_guard lock(mutex_);
   keep(std::move(submission));
   return {};
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -8,6 +7,7 @@
 #include "backend/vulkan/context.h"
 #include "backend/vulkan/memory.h"
 #include "runtime/backend.h"
+#include "runtime/in_flight.h"
 
 namespace rota::vulkan {
 
@@ -63,18 +63,11 @@ class Queue {
   Status run(std::unique_ptr<Submission> submission);
 
  private:
-  struct InFlight {
-    std::unique_ptr<Submission> submission;
-    std::uint64_t ticket;
-    std::uint32_t waiters = 0;  // threads inside submission->wait(); it stays where it is until they left
-  };
-  // Takes finished submissions off the front. Called with the mutex held.
-  void retire() noexcept;
   void keep(std::unique_ptr<Submission> submission) noexcept;
 
   std::shared_ptr<Context> context_;
-  std::mutex mutex_;
-  std::deque<InFlight> in_flight_;
+  runtime::InFlight<Submission> in_flight_;
+  std::mutex idle_mutex_;
   std::vector<std::unique_ptr<Submission>> idle_;
 };
 

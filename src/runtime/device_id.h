@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "rota/result.h"
+
+namespace rota::runtime {
+
+// Of a backend with several devices: "<name>" is the first, "<name>:<index>" any.
+Result<std::size_t> device_index(std::string_view backend, std::string_view id);
+
+// `offered` devices are there, by `driver`.
+Error no_such_device(std::string_view id, std::string_view driver, std::uint64_t offered);
+
+}  // namespace rota::runtime
