@@ -1,4 +1,4 @@
-# From one GLSL file per kernel to what C++ includes (rota_kernels/<name>.h) and to MSL text.
+# From one GLSL file per kernel to what C++ includes (rota_kernels/<name>.h), and to MSL as text and as a table.
 
 if(ROTA_VULKAN OR ROTA_MSL)
   find_program(ROTA_GLSLC glslc REQUIRED)
@@ -20,6 +20,7 @@ function(rota_add_kernels target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
   set(folder ${PROJECT_BINARY_DIR}/kernels)
   set(products)
+  set(msl_rows "")
   foreach(source IN LISTS arg_SOURCES)
     get_filename_component(kernel ${source} NAME_WE)
     set(spirv ${folder}/${kernel}.spv)
@@ -38,12 +39,13 @@ function(rota_add_kernels target)
     endif()
     if(ROTA_MSL)
       add_custom_command(
-        OUTPUT ${folder}/${kernel}.metal
-        COMMAND rota_spirv_to_msl ${spirv} ${kernel} ${folder}/${kernel}.metal
+        OUTPUT ${folder}/${kernel}.metal ${folder}/${kernel}.msl.inc
+        COMMAND rota_spirv_to_msl ${spirv} ${kernel} ${folder}/${kernel}.metal ${folder}/${kernel}.msl.inc
         DEPENDS ${spirv} rota_spirv_to_msl
         COMMENT "Kernel ${kernel} to MSL"
         VERBATIM)
       list(APPEND products ${folder}/${kernel}.metal)
+      string(APPEND msl_rows "#include \"${kernel}.msl.inc\"\n")
     endif()
     if(ROTA_VULKAN)
       list(APPEND products ${words})
@@ -55,6 +57,9 @@ function(rota_add_kernels target)
     endif()
     configure_file(${PROJECT_SOURCE_DIR}/cmake/kernel.h.in ${folder}/rota_kernels/${kernel}.h @ONLY)
   endforeach()
+  if(ROTA_MSL)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/msl_table.cpp.in ${folder}/msl_table.cpp @ONLY)
+  endif()
   add_custom_target(${target}_products DEPENDS ${products})
   add_library(${target} INTERFACE)
   add_dependencies(${target} ${target}_products)

@@ -12,6 +12,11 @@ namespace vulkan {
 extern const runtime::BackendEntry kBackend;
 }
 #endif
+#if ROTA_HAS_METAL
+namespace metal {
+extern const runtime::BackendEntry kBackend;
+}
+#endif
 
 namespace runtime {
 
@@ -20,6 +25,9 @@ std::span<const BackendEntry> backends() noexcept {
       cpu::kBackend,
 #if ROTA_HAS_VULKAN
       vulkan::kBackend,
+#endif
+#if ROTA_HAS_METAL
+      metal::kBackend,
 #endif
   };
   return table;

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
 
 #include "codec/dense/dense.glsl"
 #include "ops/rope/rope.params.h"
@@ -179,7 +180,9 @@ float scale_of_norm(Row row, uint lane, uint dim) {
     barrier();
   }
   const float mean = sums[base] / float(p.dim) + p.epsilon;
-  barrier();  // before the next row's sums
+  // Before the next row's sums; and in place loads may have been atomics, which no other lane's store may overtake.
+  controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsBuffer | gl_StorageSemanticsShared,
+                 gl_SemanticsAcquireRelease);
   // One step of Newton: drivers promise little of inversesqrt. In this order nothing on the way is denormal.
   const float guess = inversesqrt(mean);
   precise float half_of_one = 0.5 * ((mean * guess) * guess);

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "backend/metal/objc.h"
+#include "runtime/backend.h"
+
+namespace rota::metal {
+
+using OnMessage = std::function<void(std::string_view)>;
+
+// A device, its queue and what orders the queue's command buffers. What was made on it shares it, so it goes last.
+class Context {
+ public:
+  static Result<std::shared_ptr<Context>> create(Owned<id<MTLDevice>> device, OnMessage on_message);
+  ~Context();
+
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // Where the system has residency sets, memory stays mapped for the GPU between command buffers.
+  void add_resident(id<MTLBuffer> buffer);
+  void remove_resident(id<MTLBuffer> buffer);
+
+  // A command buffer that ended in error leaves what it should have written undefined, so nothing works after it.
+  // Remembers the first error's words, and tells them to whoever asked for validation.
+  Error lose(std::string_view call, std::string words);
+  Status alive() const;
+
+  id<MTLDevice> device() const noexcept { return device_.get(); }
+  id<MTLCommandQueue> queue() const noexcept { return queue_.get(); }
+
+  // Buffers are untracked: each command buffer waits for the one before it by this fence.
+  id<MTLFence> fence() const noexcept { return fence_.get(); }
+
+ private:
+  Context(Owned<id<MTLDevice>> device, OnMessage on_message) noexcept
+      : device_(std::move(device)), on_message_(std::move(on_message)) {}
+
+  Owned<id<MTLDevice>> device_;
+  OnMessage on_message_;
+  Owned<id<MTLCommandQueue>> queue_;
+  Owned<id<MTLFence>> fence_;
+  std::mutex residency_mutex_;
+  Owned<id<MTLResidencySet>> residency_;
+  mutable std::mutex lost_mutex_;
+  std::string lost_;  // empty: alive
+};
+
+}  // namespace rota::metal
