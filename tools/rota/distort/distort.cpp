@@ -41,9 +41,9 @@ struct Options {
 bool is_sealed(const KvCodec& codec) { return sealed_codec(codec).has_value(); }
 
 double bits_stored(const Trial& trial, KvSide side, std::uint64_t dim) {
-  if (const auto* const dtype = std::get_if<DType>(&trial.codec)) return 8.0 * info(*dtype).bytes;
-  const PageFormat format = page_format(trial, side, dim);
-  return static_cast<double>(page_bytes(format) * 8) / static_cast<double>(trial.page * dim);
+  const std::optional<PageFormat> format = page_format(trial, side, dim);
+  if (!format) return 8.0 * info(std::get<DType>(trial.codec)).bytes;
+  return static_cast<double>(page_bytes(*format) * 8) / static_cast<double>(trial.page * dim);
 }
 
 // The expected square of the largest of `count` normal numbers: of 2 x (1 - P(all are below x)), the integral.

@@ -118,11 +118,10 @@ double ratio(double part, double whole) {
   return part / whole;
 }
 
-PageFormat page_format(const Trial& trial, KvSide side, std::uint64_t dim) {
-  return {.codec = *sealed_codec(trial.codec),
-          .side = side,
-          .head_dim = static_cast<std::uint32_t>(dim),
-          .tokens = trial.page};
+std::optional<PageFormat> page_format(const Trial& trial, KvSide side, std::uint64_t dim) {
+  const std::optional<Codec> codec = sealed_codec(trial.codec);
+  if (!codec) return std::nullopt;
+  return PageFormat{.codec = *codec, .side = side, .head_dim = static_cast<std::uint32_t>(dim), .tokens = trial.page};
 }
 
 Range Setting::sealed(std::uint64_t position, std::uint32_t page) const {
@@ -149,8 +148,9 @@ void DistortMeter::add(Device& device, const Capture& capture) {
   for (std::size_t index = 0; index < trials_.size(); ++index) {
     const Trial& trial = trials_[index];
     const auto restore = [&](const Array& from, KvSide side, const std::string& name) {
-      if (const auto* const dtype = std::get_if<DType>(&trial.codec)) return rounded(from.values, *dtype);
-      return value_for(name, sealed_and_restored(device, from, page_format(trial, side, setting_.dim), setting_.sinks));
+      const std::optional<PageFormat> format = page_format(trial, side, setting_.dim);
+      if (!format) return rounded(from.values, std::get<DType>(trial.codec));
+      return value_for(name, sealed_and_restored(device, from, *format, setting_.sinks));
     };
     const std::vector<float> keys = restore(capture.keys, KvSide::keys, capture.key_name);
     restored_.push_back({transposed(keys, setting_.dim), restore(capture.values, KvSide::values, capture.value_name)});
@@ -183,8 +183,8 @@ double DistortMeter::output_error(std::size_t keys, std::size_t values) const {
 void DistortMeter::add_storage_errors(std::size_t trial) {
   const Head& restored = restored_[trial];
   const std::uint32_t tokens = trials_[trial].page;
-  const bool has_mean =
-      sealed_codec(trials_[trial].codec) && page_format(trials_[trial], KvSide::keys, setting_.dim).has_mean();
+  const std::optional<PageFormat> format = page_format(trials_[trial], KvSide::keys, setting_.dim);
+  const bool has_mean = format && format->has_mean();
   StorageSums &keys = sums_[trial].keys, &values = sums_[trial].values;
   for (std::uint64_t begin = 0; begin + tokens <= setting_.tokens; begin += tokens) {
     const Range range{std::clamp(setting_.sinks, begin, begin + tokens), begin + tokens};

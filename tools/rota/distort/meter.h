@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,8 +38,8 @@ struct Trial {
   std::vector<std::size_t> partners;  // trials whose values are attended to with the weights of this one's keys
 };
 
-// Of a trial that seals, and a dim that check_head_dim() takes.
-PageFormat page_format(const Trial& trial, KvSide side, std::uint64_t dim);
+// Of a dim that check_head_dim() takes; none if the trial does not seal.
+std::optional<PageFormat> page_format(const Trial& trial, KvSide side, std::uint64_t dim);
 
 // Sums over what one way did to keys, or to values.
 struct StorageSums {
