@@ -8,6 +8,8 @@
 
 namespace rota::runtime {
 
+std::string device_id(std::string_view backend, std::size_t index) { return core::text("{}:{}", backend, index); }
+
 Result<std::size_t> device_index(std::string_view backend, std::string_view id) {
   if (id == backend) return std::size_t{0};
   std::size_t index = 0;

@@ -100,7 +100,7 @@ DeviceInfo describe(id<MTLDevice> device, std::size_t index) {
   // Kernels count words in 32 bits.
   constexpr std::uint64_t kMostBytes =
       core::round_down(std::uint64_t{std::numeric_limits<std::uint32_t>::max()}, runtime::kBindingAlignment);
-  DeviceInfo info{.id = core::text("{}:{}", kName, index),
+  DeviceInfo info{.id = runtime::device_id(kName, index),
                   .name = text_of([device name]),
                   .driver = "Metal",
                   .kind = [device hasUnifiedMemory] ? DeviceKind::integrated_gpu : DeviceKind::discrete_gpu,

@@ -19,8 +19,6 @@ class Prepared final : public runtime::PreparedBatch {
   std::unique_ptr<Submission> submission;
 };
 
-std::string device_id(std::size_t index) { return core::text("{}:{}", kName, index); }
-
 Result<std::vector<DeviceInfo>> list() {
   const runtime::ForDrivers inherited;
   auto instance = Instance::create({});
@@ -30,7 +28,7 @@ Result<std::vector<DeviceInfo>> list() {
   std::vector<DeviceInfo> devices;
   Status unfit;
   for (std::size_t index = 0; index < physical->size(); ++index) {
-    auto info = describe((*physical)[index], device_id(index));
+    auto info = describe((*physical)[index], runtime::device_id(kName, index));
     if (info) {
       devices.push_back(std::move(info).value());
     } else {
@@ -50,7 +48,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   auto physical = (*instance)->physical_devices();
   if (!physical) return physical.error();
   if (*index >= physical->size()) return runtime::no_such_device(options.device, "Vulkan", physical->size());
-  auto info = describe((*physical)[*index], device_id(*index));
+  auto info = describe((*physical)[*index], runtime::device_id(kName, *index));
   if (!info) return info.error();
   auto context = Context::create(std::move(instance).value(), (*physical)[*index]);
   if (!context) return context.error();

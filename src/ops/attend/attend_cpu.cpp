@@ -32,6 +32,7 @@ class VectorMerge {
         plan_(words_of(call.bound[kAttendMergeBindingPlan])),
         sink_logits_(floats_of(call.bound[kAttendMergeBindingQueries]) + std::size_t{p_.kv_heads} * p_.group),
         has_sinks_(call.constants[kAttendMergeConstantSinkLogits] != 0),
+        rotation_(p_.rotation, words_of(call.bound[kAttendMergeBindingValueTable])),
         simd_(attend_simd(core::best_isa())) {}
 
   void run(std::uint64_t item) noexcept {
@@ -71,7 +72,7 @@ class VectorMerge {
       simd_.add_scaled(split.rotated != 0 ? rotated_ : plain_, partial + kPadFloats, weight, padded);
     }
     if (!any_rotated) return;
-    codec::Rotation(p_.rotation, words_of(call_.bound[kAttendMergeBindingValueTable])).rotate_back(rotated_);
+    rotation_.rotate_back(rotated_);
     for (std::uint32_t d = 0; d < p_.dim; ++d) plain_[d] += rotated_[d];
   }
 
@@ -99,6 +100,7 @@ class VectorMerge {
   const PlanReader plan_;
   const float* const sink_logits_;
   const bool has_sinks_;
+  const codec::Rotation rotation_;
   const AttendSimd& simd_;
   float max_logit_ = kNoLogit, exp_sum_ = 0;
   alignas(64) float plain_[kMaxAttendDim];

@@ -6,8 +6,6 @@
 
 #import <Foundation/Foundation.h>
 
-#define ROTA_SOFTWARE_METAL 1
-
 typedef double CFTimeInterval;
 
 typedef struct {
