@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""changed_sources.py BUILD_FOLDER REV: sources of the build that changed since REV, or that include what did."""
+"""changed_sources.py BUILD_FOLDER REV: the sources that changed since REV, or that include what did, once each."""
 
 import json
 import pathlib
@@ -22,10 +22,12 @@ for line in log.splitlines():
         target = str((build / line.split(":", 1)[0]).resolve())
         includes[target] = set()
 
+found = set()
 for entry in json.loads((build / "compile_commands.json").read_text()):
     output = re.search(r" -o (\S+)", entry["command"])[1]
     included = includes.get(str((build / output).resolve()), set())
     for header in [path for path in included if path.endswith((".pch", ".gch"))]:
         included = included | includes.get(header, set())
     if ({entry["file"]} | included) & changed:
-        print(entry["file"])
+        found.add(entry["file"])
+print(*sorted(found), sep="\n")
