@@ -2,10 +2,13 @@
 
 include(CheckCXXCompilerFlag)
 
+# A flag that a compiler knows and leaves unused, as on another system, only makes it warn.
+set(CMAKE_REQUIRED_FLAGS -Werror)
 # A frame that is larger than the guard page is probed page by page: a stack that ends faults, and overwrites nothing.
 check_cxx_compiler_flag(-fstack-clash-protection ROTA_HAS_STACK_CLASH_PROTECTION)
 # The compiler writes beside each object what frames its functions have: see tests/stack.
 check_cxx_compiler_flag(-fstack-usage ROTA_HAS_STACK_USAGE)
+unset(CMAKE_REQUIRED_FLAGS)
 
 function(rota_sanitize target)
   if(ROTA_SANITIZE)

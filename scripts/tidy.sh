@@ -1,23 +1,16 @@
 #!/usr/bin/env bash
 # tidy.sh BUILD_FOLDER [REV [OPTION...]]: clang-tidy on the library, the tool, the examples and the build's own
 # programs, by the compilation database of BUILD_FOLDER; with REV, only files that changed since, or that include a
-# changed header.
-# An empty REV is none; options are run-clang-tidy's own.
+# changed header. An empty REV is none; options are run-clang-tidy's own. scripts/get_python_tools.sh brings clang-tidy.
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
 build=$1 since=${2:-}
 options=("${@:3}")
-folders="$PWD/(src|tools|examples|cmake)/(?!.*_(test|bench)\.cpp)"
+tidy=$PWD/build/python/bin/clang-tidy
 
-files=("$folders")
-least=20
-if [ -n "$since" ]; then
-  mapfile -t files < <(python3 scripts/changed_sources.py "$build" "$since" | grep -P "^$folders" || true)
-  least=${#files[@]}
-  echo "${#files[@]} files since $since"
-  [ "$least" -gt 0 ] || exit 0
-fi
-log=$build/tidy.log
-run-clang-tidy-19 -quiet -j"$(nproc)" -p "$build" "${options[@]}" "${files[@]}" >"$log" 2>&1 ||
-  { grep -E -A6 '(error|warning):' "$log"; exit 1; }
-[ "$(grep -c 'clang-tidy-19 ' "$log")" -ge "$least" ] || { echo "clang-tidy saw too few files"; exit 1; }
+count=$(python3 scripts/tidy_database.py "$build" "$build/tidy" "$since")
+echo "$count files${since:+ since $since}"
+[ -n "$since" ] || [ "$count" -ge 20 ] || { echo "clang-tidy would see too few files"; exit 1; }
+log=$build/tidy/log
+build/python/bin/run-clang-tidy.py -clang-tidy-binary "$tidy" -quiet -j"$(nproc)" -p "$build/tidy" "${options[@]}" >"$log" 2>&1 || { grep -E -A6 '(error|warning):' "$log"; exit 1; }
+[ "$(grep -cF "$tidy " "$log")" -eq "$count" ] || { echo "clang-tidy saw too few files"; exit 1; }

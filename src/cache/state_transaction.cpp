@@ -92,7 +92,8 @@ void State::end_sequences(const Transaction& transaction, runtime::Watcher::End 
     if (end == runtime::Watcher::End::submitted) {
       entry.before.reset();
     } else if (entry.before) {
-      entry.state = *std::exchange(entry.before, std::nullopt);
+      entry.state = *std::move(entry.before);
+      entry.before.reset();
       sequences_.list_if_due(index);
     } else {
       sequences_.vacate(index);

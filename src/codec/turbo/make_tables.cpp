@@ -129,7 +129,7 @@ Table uniform_table() {
     least = error;
     best.unit = unit;
   }
-  best.levels = used;
+  best.levels = std::move(used);
   best.levels.insert(best.levels.begin(), -kUniformTop - 1);
   return best;
 }

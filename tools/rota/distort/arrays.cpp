@@ -50,8 +50,8 @@ class HeaderReader {
       if (!take("}")) return no_dictionary();
       break;
     }
-    if (!shape_ || !dtype_ || !has_order_) return no_dictionary();
     skip_spaces();
+    if (!shape_ || !dtype_ || !has_order_) return no_dictionary();
     if (rest_ != "\n") return wrong("the header does not end with its dictionary", "spaces and a line feed after it");
     return Described{*dtype_, *std::move(shape_)};
   }

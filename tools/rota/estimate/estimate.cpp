@@ -264,9 +264,10 @@ void list_models(const EstimateOptions& options, const Invocation& invocation) {
     std::vector<std::string> kinds;
     for (const LayerGroup& group : model.groups)
       kinds.push_back(fmt::format("{} of {}", group.layers.size(), group.kind()));
+    const Json context = model.context ? Json(*model.context) : Json(nullptr);
     report.table.rows.push_back({{"name", model.name},
                                  {"title", model.title},
-                                 {"context", model.context ? Json(*model.context) : Json(nullptr)},
+                                 {"context", context},
                                  {"layers", model.layers()},
                                  {"kinds", fmt::format("{}", fmt::join(kinds, "; "))}});
   }

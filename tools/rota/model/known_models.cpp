@@ -31,7 +31,9 @@ LayerGroup group_of(const nlohmann::json& entry) {
 }
 
 std::vector<Model> parse_models() {
-  const auto json = nlohmann::json::parse(std::begin(kModelsJson), std::end(kModelsJson));
+  // As characters: libc++ has no traits of unsigned ones.
+  const std::string_view text(reinterpret_cast<const char*>(kModelsJson), sizeof kModelsJson);
+  const auto json = nlohmann::json::parse(text);
   std::vector<Model> models;
   for (const auto& entry : json.at("models")) {
     Model& model = models.emplace_back();

@@ -115,7 +115,7 @@ void for_each_panel(Panels& panels, const BenchView& view, BenchMetric (*metric)
 std::string read_speed_text(const BenchPanel& panel) {
   std::set<std::string> speeds;
   for (const BenchEntry& entry : panel.entries) {
-    if (entry.row->read_gbps) speeds.insert(number_text(*entry.row->read_gbps));
+    if (const auto& gbps = entry.row->read_gbps) speeds.insert(number_text(*gbps));
   }
   return speeds.size() == 1 ? fmt::format("the memory's read speed, {} GB/s", *speeds.begin())
                             : "the memory's read speed";

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Brings programs that PyPI has and Debian has not, or has older, into build/python (docs/dependencies.md). Versions are
+# fixed, so that checks of a new one come when someone takes it.
+set -euo pipefail
+cd -P "$(dirname "$0")/.."
+python=build/python
+wanted=(clang-tidy==23.1.4 ziglang==0.17.0)
+[ -x $python/bin/python ] || python3 -m venv $python
+$python/bin/python -m pip install --quiet --disable-pip-version-check "${wanted[@]}"
