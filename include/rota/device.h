@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +43,7 @@ struct DeviceInfo {
   std::string driver;
   DeviceKind kind = DeviceKind::cpu;
   std::uint64_t memory_bytes = 0;          // CPU: of the machine, or the limit of the process's control groups
-  std::uint32_t threads = 0;               // CPU: in the pool of an open device; else as many as open() would start
+  std::uint32_t threads = 0;               // CPU: that an open device computes with; else as open() would choose
   std::vector<std::string> features = {};  // CPU: instruction sets
   Limits limits = {};
 };
@@ -59,8 +61,14 @@ ROTA_API Result<std::vector<BackendReport>> list_backends();
 
 // What Device::open() takes.
 struct DeviceOptions {
-  std::string device = "cpu";    // an id from list_backends()
-  std::uint32_t threads = 0;     // CPU: in the pool; 0: one per CPU that affinity and control groups allow
+  std::string device = "cpu";  // an id from list_backends()
+  std::uint32_t threads = 0;   // CPU: to compute with; 0: one per CPU that affinity and control groups allow
+  // CPU: if set, the caller's threads are used instead of a pool of the device's own, and submit() returns when the
+  // commands have run. It calls run(i) once for each i < tasks, from any threads, and returns when these calls have;
+  // tasks are at most `threads`. Whatever it leaves out is done by the thread that submits. It may be called by several
+  // threads at once if several submit.
+  std::function<void(std::uint32_t tasks, const std::function<void(std::uint32_t)>& run)> parallel_for{};
+
   std::string pipeline_cache{};  // GPU: a file that save_pipelines() writes and open() reads; empty: none
 
   // GPU: if set, the driver's validation is on, synchronization validation included, and its messages come here. The
@@ -80,6 +88,11 @@ class ROTA_API Device {
 
   // New memory of at least one byte, with undefined contents.
   Result<Buffer> allocate(std::uint64_t bytes);
+
+  // A buffer over memory of the caller's own, for a CPU: nothing is copied. `keep` is held until the last handle and
+  // the last command that uses the buffer are gone; the memory must stay until then. Elements of views must be aligned
+  // to their size, and sealed pages and counters to 8 bytes. GPUs refuse it.
+  Result<Buffer> wrap(std::span<std::byte> memory, std::shared_ptr<const void> keep = {});
 
   // A new encoder. If there is no memory for it, its status() says so.
   Encoder encoder();

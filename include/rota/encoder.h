@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -21,10 +22,19 @@ namespace rota::inline ROTA_ABI {
 
 // The end of one submission. Copies stand for the same submission. Dropping a fence does not wait. But a fence is a
 // handle to its device, and dropping the last handle to a device waits for everything in flight there.
+// Every member may be called any number of times, from any thread. A fence that submit() did not return is refused.
 class [[nodiscard]] ROTA_API Fence {
  public:
-  // Returns when the submission has finished. May be called any number of times, from any thread.
+  Fence() noexcept = default;
+
+  // Returns when the submission has finished. On a CPU the thread does a share of the work instead of sleeping.
   Status wait() const;
+
+  // Returns whether the submission has finished; waits at most `timeout` for that.
+  Result<bool> wait_for(std::chrono::nanoseconds timeout) const;
+
+  // Returns whether the submission has finished.
+  Result<bool> done() const;
 
  private:
   friend class Encoder;
@@ -32,7 +42,7 @@ class [[nodiscard]] ROTA_API Fence {
       : device_(std::move(device)), ticket_(ticket) {}
 
   std::shared_ptr<runtime::DeviceState> device_;
-  std::uint64_t ticket_;  // number of the submission; those of one device rise
+  std::uint64_t ticket_ = 0;  // number of the submission; those of one device rise
 };
 
 // Records commands; nothing runs before submit(). After the first error, which submit() returns, calls do nothing. A

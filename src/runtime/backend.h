@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "core/callers_thread.h"
+#include "core/error.h"
 #include "rota/device.h"
 #include "runtime/command_list.h"
 
@@ -17,6 +19,16 @@ enum class MemoryKind : std::uint8_t {
   device,  // fast for kernels
   upload,  // written by the host through Memory::host(), read by kernels
 };
+
+inline constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
+
+// Now and `timeout`, or as late as the clock can tell.
+inline std::chrono::steady_clock::time_point deadline_after(std::chrono::nanoseconds timeout) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point now = Clock::now();
+  return timeout < Clock::time_point::max() - now ? now + std::chrono::duration_cast<Clock::duration>(timeout)
+                                                  : Clock::time_point::max();
+}
 
 // A kernel with its constants, built for a device.
 class Pipeline {
@@ -52,6 +64,10 @@ class Backend {
 
   virtual const DeviceInfo& info() const noexcept = 0;
   virtual Result<std::shared_ptr<Memory>> allocate(std::uint64_t bytes, MemoryKind kind) = 0;
+  // Memory of the caller's own, which `keep` keeps.
+  virtual Result<std::shared_ptr<Memory>> wrap(std::span<std::byte>, std::shared_ptr<const void>) {
+    return Error{Errc::unsupported, core::text("wrap: {} cannot use memory of the host", info().id)};
+  }
   virtual Result<std::shared_ptr<Pipeline>> build(const Kernel& kernel, const Constants& constants) = 0;
 
   virtual Result<std::unique_ptr<PreparedBatch>> prepare(Batch batch) = 0;
@@ -59,7 +75,16 @@ class Backend {
   // Starts a batch. Batches run in the order of these calls, and each sees all that earlier ones wrote. The caller
   // makes one call at a time, and tickets rise.
   virtual Status enqueue(std::unique_ptr<PreparedBatch> batch, std::uint64_t ticket) = 0;
-  virtual Status wait(std::uint64_t ticket) = 0;
+
+  // After enqueue(), without the caller's lock: a backend without threads of its own runs its batches here.
+  virtual void submitted() noexcept {}
+
+  // Returns whether the batch has finished; waits at most `timeout` for that, which is not below zero.
+  virtual Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) = 0;
+  Status wait(std::uint64_t ticket) {
+    const auto finished = wait_for(ticket, kForever);
+    return finished ? Status{} : finished.error();
+  }
 
   // Copies between the host and memory. Preconditions: the range is inside the memory, and no batch that conflicts is
   // in flight.

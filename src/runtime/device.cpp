@@ -100,6 +100,17 @@ Result<Buffer> Device::allocate(std::uint64_t bytes) {
   });
 }
 
+Result<Buffer> Device::wrap(std::span<std::byte> memory, std::shared_ptr<const void> keep) {
+  return core::guarded([&]() -> Result<Buffer> {
+    if (!state_) return moved_from("wrap");
+    if (Status status = state_->check_here("wrap"); !status) return status.error();
+    if (memory.empty()) return core::refuse({"wrap", {"memory"}}, "empty", "at least one byte");
+    auto wrapped = state_->backend().wrap(memory, std::move(keep));
+    if (!wrapped) return wrapped.error();
+    return Buffer(runtime::BufferState::make(state_, std::move(wrapped).value()));
+  });
+}
+
 Encoder Device::encoder() {
   Encoder encoder(runtime::OwnedRecorder(state_ ? new (std::nothrow) runtime::Recorder(state_) : nullptr));
   encoder.out_of_memory_ = state_ && encoder.recorder_ == nullptr;

@@ -26,9 +26,15 @@ Result<std::uint64_t> DeviceState::submit(CommandList commands) {
   auto prepared = backend_->prepare(std::move(batch));
   if (!prepared) return prepared.error();
 
+  const auto ticket = enqueue(std::move(prepared).value(), bindings);
+  if (ticket) backend_->submitted();
+  return ticket;
+}
+
+Result<std::uint64_t> DeviceState::enqueue(std::unique_ptr<PreparedBatch> batch, std::span<const Binding> bindings) {
   const std::lock_guard lock(submitting_);
   const std::uint64_t ticket = last_ticket_ + 1;
-  if (Status status = backend_->enqueue(std::move(prepared).value(), ticket); !status) return status.error();
+  if (Status status = backend_->enqueue(std::move(batch), ticket); !status) return status.error();
   last_ticket_ = ticket;
   for (const Binding& binding : bindings) {
     Memory& memory = *binding.memory;

@@ -35,6 +35,8 @@ class DeviceState : public core::OfProcess {
   Result<std::uint64_t> submit(CommandList commands);
 
  private:
+  Result<std::uint64_t> enqueue(std::unique_ptr<PreparedBatch> batch, std::span<const Binding> bindings);
+
   DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)
       : pipeline_cache_(std::move(pipeline_cache)), backend_(std::move(backend)) {}
 

@@ -1,5 +1,7 @@
 #include "rota/encoder.h"
 
+#include <algorithm>
+
 #include "runtime/recorder.h"
 
 namespace rota::runtime {
@@ -41,10 +43,17 @@ Result<Fence> Encoder::submit() && {
 }
 
 Status Fence::wait() const {
-  return core::guarded([&]() -> Status {
-    if (!device_) return core::refuse({"wait", {"the fence"}}, "moved from", "one that submit() returned");
-    if (Status here = device_->check_here("wait"); !here) return here;
-    return device_->backend().wait(ticket_);
+  const auto finished = wait_for(runtime::kForever);
+  return finished ? Status{} : finished.error();
+}
+
+Result<bool> Fence::done() const { return wait_for({}); }
+
+Result<bool> Fence::wait_for(std::chrono::nanoseconds timeout) const {
+  return core::guarded([&]() -> Result<bool> {
+    if (!device_) return core::refuse({"wait", {"the fence"}}, "empty or moved from", "one that submit() returned");
+    if (Status here = device_->check_here("wait"); !here) return here.error();
+    return device_->backend().wait_for(ticket_, std::max(timeout, std::chrono::nanoseconds::zero()));
   });
 }
 

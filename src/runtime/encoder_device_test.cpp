@@ -81,7 +81,8 @@ TEST_F(Runtime, HandlesThatWereMovedFromAreRefused) {
   Fence fence = device.encoder().submit().value();
   const Fence taken = std::move(fence);
   EXPECT_OK(taken.wait());
-  expect_error(fence.wait(), Errc::invalid_argument, {"the fence is moved from"});  // NOLINT(bugprone-use-after-move)
+  expect_error(fence.wait(), Errc::invalid_argument,
+               {"the fence is empty or moved from"});  // NOLINT(bugprone-use-after-move)
 
   Device first = device;
   const Device second = std::move(first);
@@ -89,6 +90,23 @@ TEST_F(Runtime, HandlesThatWereMovedFromAreRefused) {
   expect_error(first.save_pipelines(), Errc::invalid_argument, {"moved from"});
   expect_error(first.encoder().submit(), Errc::invalid_argument, {"moved from"});
   EXPECT_EQ(first.info().id, "");
+}
+
+TEST_F(Runtime, AFenceTellsWhetherItsSubmissionIsDone) {
+  using namespace std::chrono_literals;
+  Buffer cache = device.allocate(16 * kSlotElements * 4).value();
+  Encoder encoder = device.encoder();
+  for (int i = 0; i < 20; ++i) store_value(encoder, cache, token_of(device, 7), 1);
+  const Fence fence = std::move(encoder).submit().value();
+  EXPECT_OK(fence.done());
+  EXPECT_OK(fence.wait_for(1ns));
+  EXPECT_OK(fence.wait_for(-1h));
+  EXPECT_TRUE(fence.wait_for(1h).value());
+  EXPECT_TRUE(fence.wait_for(std::chrono::nanoseconds::max()).value());
+  EXPECT_TRUE(fence.done().value());
+  EXPECT_EQ(slot_value(cache, 1), 7.0F);
+  expect_error(Fence().wait(), Errc::invalid_argument, {"the fence is empty"});
+  expect_error(Fence().done(), Errc::invalid_argument, {"the fence is empty"});
 }
 
 TEST_F(Runtime, FinishedWorkLetsGoOfItsMemory) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -12,8 +13,8 @@
 
 namespace rota::runtime {
 
-// Submissions of a GPU's queue that may not have finished, oldest first. A Submission has submit(), wait(), both of
-// which return a Status, and finished().
+// Submissions of a GPU's queue that may not have finished, oldest first. A Submission has submit() -> Status,
+// wait_for(timeout) -> Result<bool>, whether it has finished, and finished().
 //
 //   push()  -> | 7 | 8 | 9 |  -> retire(): off the front, as far as they have finished
 //                ^ wait(7) waits outside of the lock; what is waited for stays until the last waiter left
@@ -34,17 +35,17 @@ class InFlight {
   }
 
   // A ticket that is no longer here has finished.
-  Status wait(std::uint64_t ticket) {
+  Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex_);
     const auto waited = std::ranges::find(entries_, ticket, &Entry::ticket);
-    if (waited == entries_.end()) return {};
+    if (waited == entries_.end()) return true;
     Entry& entry = *waited;  // a deque's elements stay where they are
     ++entry.waiters;
     lock.unlock();
-    Status status = core::guarded([&] { return entry.submission->wait(); });
+    auto finished = core::guarded([&] { return entry.submission->wait_for(timeout); });
     lock.lock();
     --entry.waiters;
-    return status;
+    return finished;
   }
 
   // keep(unique_ptr<Submission>) gets each that has finished, under the lock.

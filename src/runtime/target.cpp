@@ -51,6 +51,13 @@ Result<Bindable> check_extents(const Target& target, const core::Refusal& refusa
   if (view.offset == View::kOutside) return core::refuse(refusal, "a slice that leaves its view", "tokens inside it");
 
   const std::uint32_t element_bytes = view.dtype ? info(*view.dtype).bytes : 1;
+  const auto alignment = view.dtype ? element_bytes : static_cast<std::uint32_t>(alignof(std::uint64_t));
+  const auto base = reinterpret_cast<std::uintptr_t>(Inside::of(view.buffer)->memory()->host());
+  if (target.is_cpu() && base % alignment != 0) {  // memory that was wrapped
+    return core::refuse(
+        refusal, core::text("in memory that begins {} bytes after a multiple of {}", base % alignment, alignment),
+        "memory that is aligned to {} bytes", alignment);
+  }
   const std::uint64_t size_bytes = view.buffer.size_bytes();
   const auto touched = core::byte_range(view.offset, view.axes, element_bytes);
   if (!touched || touched->end > size_bytes) {

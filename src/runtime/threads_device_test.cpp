@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
@@ -80,7 +81,7 @@ TEST_F(Threads, BlockSignalsButWhatTheirInstructionsRaise) {
     }
   }
   if (opened.info().kind == DeviceKind::cpu) {
-    EXPECT_EQ(ours, opened.info().threads);
+    EXPECT_EQ(ours, std::max(opened.info().threads - 1, 1U)) << "the one that waits is the other";
   }
   sigset_t after;
   pthread_sigmask(SIG_SETMASK, nullptr, &after);

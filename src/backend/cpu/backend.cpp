@@ -39,6 +39,16 @@ class HostMemory final : public runtime::Memory {
   ~HostMemory() override { std::free(host()); }
 };
 
+// Memory of the caller's own.
+class WrappedMemory final : public runtime::Memory {
+ public:
+  WrappedMemory(std::span<std::byte> bytes, std::shared_ptr<const void> keep) noexcept
+      : Memory(bytes.size(), bytes.data()), keep_(std::move(keep)) {}
+
+ private:
+  std::shared_ptr<const void> keep_;
+};
+
 class CpuPipeline final : public runtime::Pipeline {};
 
 class CpuBatch final : public runtime::PreparedBatch {
@@ -68,6 +78,10 @@ class CpuBackend final : public runtime::Backend {
     return std::shared_ptr<runtime::Memory>(std::unique_ptr<runtime::Memory>(own(host, bytes)));
   }
 
+  Result<std::shared_ptr<runtime::Memory>> wrap(std::span<std::byte> bytes, std::shared_ptr<const void> keep) override {
+    return std::shared_ptr<runtime::Memory>(std::make_shared<WrappedMemory>(bytes, std::move(keep)));
+  }
+
   Result<std::shared_ptr<runtime::Pipeline>> build(const runtime::Kernel&, const runtime::Constants&) override {
     return std::shared_ptr<runtime::Pipeline>(std::make_shared<CpuPipeline>());
   }
@@ -81,9 +95,12 @@ class CpuBackend final : public runtime::Backend {
     return {};
   }
 
-  Status wait(std::uint64_t ticket) override {
+  void submitted() noexcept override { queue_->run_here(); }
+
+  Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) override {
+    if (timeout != runtime::kForever) return queue_->wait_until(ticket, runtime::deadline_after(timeout));
     queue_->wait(ticket);
-    return {};
+    return true;
   }
 
   Status read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) override {
@@ -122,7 +139,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
     return core::refuse({"open", {"threads"}}, options.threads, "at most {}", kMaxThreads);
   }
   const std::uint32_t threads = options.threads != 0 ? options.threads : default_threads();
-  auto queue = Queue::create(threads);
+  auto queue = Queue::create(threads, options.parallel_for);
   if (!queue) return queue.error();
   return std::unique_ptr<runtime::Backend>(std::make_unique<CpuBackend>(std::move(queue).value(), threads));
 }

@@ -59,7 +59,9 @@ class MetalBackend final : public runtime::Backend {
     return queue_.push(std::move(static_cast<Prepared&>(*batch).submission), ticket);
   }
 
-  Status wait(std::uint64_t ticket) override { return queue_.wait(ticket); }
+  Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) override {
+    return queue_.wait_for(ticket, timeout);
+  }
 
   Status read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) override {
     if (Status status = context_->alive(); !status || to.empty()) return status;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -29,7 +30,7 @@ class Submission {
 
   // Encodes and commits one command buffer after the other: there may be more than the queue takes at once.
   Status submit();
-  Status wait();  // also for what submit() could commit before it failed
+  Result<bool> wait_for(std::chrono::nanoseconds timeout);  // also for what submit() could commit before it failed
   bool finished() noexcept;
   Status outcome() const;  // once it has finished
 
@@ -50,7 +51,7 @@ class Queue {
   // Lets go of what finished submissions hold, and remembers the errors that they ended in.
   void reclaim();
   Status push(std::unique_ptr<Submission> submission, std::uint64_t ticket);
-  Status wait(std::uint64_t ticket);
+  Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout);
 
  private:
   std::shared_ptr<Context> context_;

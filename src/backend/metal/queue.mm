@@ -60,7 +60,7 @@ Status Submission::submit() {
     if (Status status = context_->alive(); !status) return status;
     const Status status = encode_all();
     if (status.ok() || buffers_.empty()) return status;
-    static_cast<void>(wait());  // what was committed uses what the batch holds
+    static_cast<void>(wait_for(runtime::kForever));  // what was committed uses what the batch holds
     return context_->lose("submit", status.error().message);
   }
 }
@@ -93,12 +93,14 @@ Status Submission::encode_all() {
   return {};
 }
 
-Status Submission::wait() {
+Result<bool> Submission::wait_for(std::chrono::nanoseconds timeout) {
   {
     std::unique_lock lock(completion_->mutex);
-    completion_->all_done.wait(lock, [this] { return completion_->left == 0; });
+    const auto all_done = [this] { return completion_->left == 0; };
+    if (!completion_->all_done.wait_until(lock, runtime::deadline_after(timeout), all_done)) return false;
   }
-  return outcome();
+  if (Status status = outcome(); !status) return status.error();
+  return true;
 }
 
 bool Submission::finished() noexcept {
@@ -118,7 +120,7 @@ Status Submission::outcome() const {
 
 Queue::~Queue() {
   while (const auto ticket = in_flight_.oldest()) {
-    static_cast<void>(in_flight_.wait(*ticket));
+    static_cast<void>(in_flight_.wait_for(*ticket, runtime::kForever));
     reclaim();
   }
 }
@@ -131,10 +133,12 @@ Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket)
   return in_flight_.push(std::move(submission), ticket);
 }
 
-Status Queue::wait(std::uint64_t ticket) {
-  Status status = in_flight_.wait(ticket);
+Result<bool> Queue::wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) {
+  auto finished = in_flight_.wait_for(ticket, timeout);
   reclaim();
-  return status.ok() ? context_->alive() : status;
+  if (!finished) return finished;
+  if (Status status = context_->alive(); !status) return status.error();
+  return finished;
 }
 
 }  // namespace rota::metal

@@ -20,7 +20,9 @@ class VulkanBackend final : public runtime::Backend {
                                                    const runtime::Constants& constants) override;
   Result<std::unique_ptr<runtime::PreparedBatch>> prepare(runtime::Batch batch) override;
   Status enqueue(std::unique_ptr<runtime::PreparedBatch> batch, std::uint64_t ticket) override;
-  Status wait(std::uint64_t ticket) override { return queue_.wait(ticket); }
+  Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) override {
+    return queue_.wait_for(ticket, timeout);
+  }
   Status read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) override;
   Status write(runtime::Memory& to, std::uint64_t offset, std::span<const std::byte> from) override;
   Status save_pipelines() override;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "backend/vulkan/pipeline.h"
 #include "core/error.h"
@@ -10,7 +9,6 @@
 namespace rota::vulkan {
 namespace {
 
-constexpr std::uint64_t kForever = std::numeric_limits<std::uint64_t>::max();
 constexpr std::size_t kMinDescriptorSets = 64;
 constexpr std::size_t kMaxIdleSubmissions = 32;
 constexpr VkPipelineStageFlags kDeviceStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
@@ -161,10 +159,13 @@ Status Submission::submit() {
   return result == VK_SUCCESS ? Status{} : context_->failed("submit: vkQueueSubmit", result);
 }
 
-Status Submission::wait() const {
-  if (Status status = context_->alive(); !status) return status;
-  const VkResult result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, kForever);
-  return result == VK_SUCCESS ? Status{} : context_->failed("wait: vkWaitForFences", result);
+Result<bool> Submission::wait_for(std::chrono::nanoseconds timeout) const {
+  if (Status status = context_->alive(); !status) return status.error();
+  const auto nanoseconds =
+      timeout == runtime::kForever ? ~std::uint64_t{0} : static_cast<std::uint64_t>(timeout.count());
+  const VkResult result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, nanoseconds);
+  if (result == VK_SUCCESS || result == VK_TIMEOUT) return result == VK_SUCCESS;
+  return context_->failed("wait: vkWaitForFences", result);
 }
 
 bool Submission::finished() const noexcept {
@@ -211,19 +212,21 @@ Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket)
   return in_flight_.push(std::move(submission), ticket);
 }
 
-Status Queue::wait(std::uint64_t ticket) {
-  Status status = in_flight_.wait(ticket);
+Result<bool> Queue::wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) {
+  auto finished = in_flight_.wait_for(ticket, timeout);
   reclaim();
-  return status.ok() ? context_->alive() : status;
+  if (!finished) return finished;
+  if (Status status = context_->alive(); !status) return status.error();
+  return finished;
 }
 
 Status Queue::run(std::unique_ptr<Submission> submission) {
   if (Status status = submission->submit(); !status) return status;
-  if (Status status = submission->wait(); !status) {
+  if (auto finished = submission->wait_for(runtime::kForever); !finished) {
     // Nobody may free what the copy still uses.
     const std::lock_guard lock(context_->queue_mutex);
     context_->vk.vkDeviceWaitIdle(context_->device);
-    return status;
+    return finished.error();
   }
   keep(std::move(submission));
   return {};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -23,7 +24,7 @@ class Submission {
   Status record(runtime::Batch batch);
   Status record_copy(const BufferMemory& from, const BufferMemory& to, VkBufferCopy region);
   Status submit();
-  Status wait() const;
+  Result<bool> wait_for(std::chrono::nanoseconds timeout) const;
   bool finished() const noexcept;
 
   // Lets go of what the last batch used. Precondition: it has finished, or was never submitted.
@@ -57,7 +58,7 @@ class Queue {
 
   Result<std::unique_ptr<Submission>> take();
   Status push(std::unique_ptr<Submission> submission, std::uint64_t ticket);
-  Status wait(std::uint64_t ticket);
+  Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout);
 
   // Runs a prepared submission at once and waits for it.
   Status run(std::unique_ptr<Submission> submission);

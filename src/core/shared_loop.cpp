@@ -1,0 +1,92 @@
+#include "core/shared_loop.h"
+
+#include <algorithm>
+#include <thread>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace rota::core {
+namespace {
+
+// What is left is divided into so many slices for each thread, and a thread takes one: large slices first, and at last
+// small ones, so that all end together though the machine takes one away for a while.
+constexpr std::uint64_t kSlicesPerThread = 2;
+
+//   63              18      17       16   15        0
+//  | number of the loop | asleep | open | threads inside |
+constexpr std::uint64_t kInside = 0xffff;
+constexpr std::uint64_t kOpen = std::uint64_t{1} << 16;
+constexpr std::uint64_t kAsleep = std::uint64_t{1} << 17;  // run() sleeps until the last one inside leaves
+constexpr std::uint64_t kNumber = std::uint64_t{1} << 18;
+
+constexpr std::uint32_t kTurnsBeforeYield = 64;
+constexpr std::uint32_t kTurnsBeforeSleep = 4096;
+
+}  // namespace
+
+void spin_once(std::uint32_t turn) noexcept {
+  if (turn > kTurnsBeforeYield) {
+    std::this_thread::yield();
+    return;
+  }
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void SharedLoop::take_slices(std::uint32_t thread) noexcept {
+  const Loop loop = loop_;
+  std::uint64_t begin = next_item_.load(std::memory_order_relaxed);
+  while (begin < loop.size.items) {
+    const std::uint64_t left = loop.size.items - begin;
+    const std::uint64_t slice = std::max({std::uint64_t{1}, loop.size.min_slice, left / (threads_ * kSlicesPerThread)});
+    const std::uint64_t end = begin + std::min(slice, left);
+    if (!next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+    loop.call(loop.body, {begin, end, thread});
+    begin = next_item_.load(std::memory_order_relaxed);
+  }
+}
+
+void SharedLoop::wait_until_alone() noexcept {
+  std::uint64_t state = state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  for (std::uint32_t turn = 0; (state & kInside) != 0; ++turn) {
+    if (turn < kTurnsBeforeSleep) {
+      spin_once(turn);
+    } else {
+      state = state_.fetch_or(kAsleep, std::memory_order_acq_rel) | kAsleep;
+      if ((state & kInside) != 0) state_.wait(state, std::memory_order_acquire);
+    }
+    state = state_.load(std::memory_order_acquire);
+  }
+}
+
+void SharedLoop::run_erased(std::uint32_t thread, const Loop& loop) noexcept {
+  if (threads_ == 1 || loop.size.items <= std::max<std::uint64_t>(loop.size.min_slice, 1)) {
+    if (loop.size.items > 0) loop.call(loop.body, {0, loop.size.items, thread});
+    return;
+  }
+  loop_ = loop;
+  next_item_.store(0, std::memory_order_relaxed);
+  const std::uint64_t number = state_.load(std::memory_order_relaxed) / kNumber + 1;
+  state_.store(number * kNumber | kOpen, std::memory_order_release);
+  take_slices(thread);
+  wait_until_alone();
+}
+
+bool SharedLoop::help(std::uint32_t thread, std::uint64_t& last) noexcept {
+  std::uint64_t state = state_.load(std::memory_order_relaxed);
+  do {
+    if ((state & kOpen) == 0 || state / kNumber == last) return false;
+  } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire, std::memory_order_relaxed));
+  last = state / kNumber;
+  take_slices(thread);
+  const std::uint64_t left = state_.fetch_sub(1, std::memory_order_acq_rel) - 1;
+  if ((left & kInside) == 0 && (left & kAsleep) != 0) state_.notify_one();
+  return true;
+}
+
+}  // namespace rota::core
