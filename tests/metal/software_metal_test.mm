@@ -269,6 +269,20 @@ TEST_F(SoftwareMetal, RefusesWhatIsNoMetal) {
   EXPECT_TRUE(has(gpu.kernel(kCopy, "paste").error, "no function paste"));
 }
 
+TEST_F(SoftwareMetal, RefusesRecursion) {
+  const Gpu gpu;
+  const auto error = [&](const std::string& functions) {
+    return gpu.kernel(functions + "kernel void k(device uint* x [[buffer(0)]]) { x[0] = f(x[0]); }", "k").error;
+  };
+  EXPECT_TRUE(has(error("uint f(uint n) {\n return n < 2u ? n : n * f(n - 1u); }\n"),
+                  "program_source:4: error: recursion is not supported in Metal"));
+  EXPECT_TRUE(has(error("uint g(uint n);\nuint f(uint n) { return n == 0u ? 0u : g(n - 1u); }\n"
+                        "uint g(uint n) { return f(n) + 1u; }\n"),
+                  "recursion is not supported in Metal"));
+  EXPECT_EQ(error("uint f(uint n, uint m) { return n + m; }\nuint f(uint n) { return f(n, max(n, f(1u, 2u))); }\n"),
+            "");
+}
+
 TEST_F(SoftwareMetal, TakesFunctionConstantsAndMacros) {
   constexpr char kSource[] = R"(
 #ifndef SIZE

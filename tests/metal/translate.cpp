@@ -5,56 +5,14 @@
 #include <cctype>
 #include <string_view>
 
+#include "recursion.h"
+#include "tokens.h"
+
 namespace rota::test::metal {
 
 namespace {
 
 constexpr unsigned kBuffers = 31;
-
-struct Token {
-  std::string_view text;
-  size_t at;
-};
-
-// Names, numbers and single characters; comments, strings and directives are left out.
-class Tokens {
- public:
-  explicit Tokens(std::string_view text) : text_(text) {
-    while (at_ < text_.size()) step();
-  }
-  std::vector<Token> take() { return std::move(tokens_); }
-
- private:
-  void step() {
-    const char c = text_[at_];
-    if (c == '\n') {
-      line_start_ = true;
-      ++at_;
-    } else if (std::isspace(static_cast<unsigned char>(c))) {
-      ++at_;
-    } else if (text_.substr(at_, 2) == "//" || (c == '#' && line_start_)) {
-      at_ = std::min(text_.find('\n', at_), text_.size());
-    } else if (text_.substr(at_, 2) == "/*") {
-      const size_t end = text_.find("*/", at_ + 2);
-      at_ = end == std::string_view::npos ? text_.size() : end + 2;
-    } else if (c == '"') {
-      const size_t end = text_.find('"', at_ + 1);
-      at_ = end == std::string_view::npos ? text_.size() : end + 1;
-    } else {
-      line_start_ = false;
-      const auto is_word = [](char x) { return std::isalnum(static_cast<unsigned char>(x)) || x == '_'; };
-      size_t end = at_ + 1;
-      while (is_word(c) && end < text_.size() && is_word(text_[end])) ++end;
-      tokens_.push_back({text_.substr(at_, end - at_), at_});
-      at_ = end;
-    }
-  }
-
-  std::string_view text_;
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
-  bool line_start_ = true;
-};
 
 constexpr std::array kPlaces = {
     "thread_position_in_grid",     "thread_position_in_threadgroup", "threadgroup_position_in_grid",
@@ -64,7 +22,7 @@ constexpr std::array kPlaces = {
 
 class Reader {
  public:
-  explicit Reader(Source& source) : source_(source), tokens_(Tokens(source.text).take()) {}
+  explicit Reader(Source& source) : source_(source), tokens_(tokens_of(source.text)) {}
 
   void read() {
     for (size_t i = 0; i < tokens_.size() && source_.error.empty(); ++i) {
@@ -77,6 +35,8 @@ class Reader {
     for (size_t i = 0; i < tokens_.size() && source_.error.empty(); ++i) {
       if (tokens_[i].text == "is_function_constant_defined") read_question(i);
     }
+    if (!source_.error.empty()) return;
+    if (const auto call = find_recursion(tokens_)) fail(*call, "recursion is not supported in Metal");
   }
 
  private:
