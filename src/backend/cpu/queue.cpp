@@ -209,10 +209,11 @@ void Queue::run_here() noexcept {
     wide = threads_ > 1 && std::ranges::any_of(jobs_, &Job::wide);
   }
   if (wide) {
-    try {
+    // If it throws, what it did not do is done below.
+    static_cast<void>(core::guarded([this]() -> Status {
       parallel_for_(threads_, [this](std::uint32_t) { take_part(); });
-    } catch (...) {  // what it did not do is done below
-    }
+      return {};
+    }));
   }
   take_part();
 }

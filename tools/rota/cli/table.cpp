@@ -55,7 +55,7 @@ std::string csv_cell(const Json& row, const Column& column) {
 std::string csv_text(const Table& table) {
   std::string text;
   for (const Column& column : table.columns) text += (text.empty() ? "" : ",") + column.key;
-  text += "\n";
+  text += '\n';
   for (const Json& row : table.rows) {
     std::string line;
     for (std::size_t at = 0; at < table.columns.size(); ++at) {

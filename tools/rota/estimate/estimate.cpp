@@ -264,7 +264,8 @@ void list_models(const EstimateOptions& options, const Invocation& invocation) {
     std::vector<std::string> kinds;
     for (const LayerGroup& group : model.groups)
       kinds.push_back(fmt::format("{} of {}", group.layers.size(), group.kind()));
-    const Json context = model.context ? Json(*model.context) : Json(nullptr);
+    Json context;
+    if (const auto& tokens = model.context) context = *tokens;
     report.table.rows.push_back({{"name", model.name},
                                  {"title", model.title},
                                  {"context", context},
