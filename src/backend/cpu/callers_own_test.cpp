@@ -96,6 +96,16 @@ std::vector<float> by_copies(Device& device) {
   return out;
 }
 
+// Starts a copy of kTokens vectors.
+Fence submit_copy(Device& device, const Buffer& from, const Buffer& to) {
+  const StorePair pair{View::token_major(from, DType::f32, {kTokens, 1, kDim}),
+                       SlotView::token_major(to, DType::f32, {.page_slots = kTokens, .heads = 1, .dim = kDim})};
+  const TokenRun run{.tokens = kTokens, .position = 0, .capacity = kTokens};
+  Encoder encoder = device.encoder();
+  store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
+  return std::move(encoder).submit().value();
+}
+
 Device open_with(const DeviceOptions& options) { return Device::open(options).value(); }
 
 std::size_t threads_of_process() {
@@ -218,12 +228,7 @@ TEST(CallersThreads, SubmitReturnsWhenTheWorkIsDone) {
   std::vector<float> from(kTokens * kDim, 5), to(kTokens * kDim);
   const Buffer a = device.wrap(std::as_writable_bytes(std::span(from))).value();
   const Buffer b = device.wrap(std::as_writable_bytes(std::span(to))).value();
-  const StorePair pair{View::token_major(a, DType::f32, {kTokens, 1, kDim}),
-                       SlotView::token_major(b, DType::f32, {.page_slots = kTokens, .heads = 1, .dim = kDim})};
-  const TokenRun run{.tokens = kTokens, .position = 0, .capacity = kTokens};
-  Encoder encoder = device.encoder();
-  store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
-  const Fence fence = std::move(encoder).submit().value();
+  const Fence fence = submit_copy(device, a, b);
   EXPECT_EQ(to, from);
   EXPECT_TRUE(fence.done().value());
 }
@@ -243,13 +248,8 @@ TEST(CpuQueue, FinishesWhatNobodyWaitsFor) {
     std::vector<float> from(kTokens * kDim, 5), to(kTokens * kDim);
     const Buffer a = device.wrap(std::as_writable_bytes(std::span(from))).value();
     const Buffer b = device.wrap(std::as_writable_bytes(std::span(to))).value();
-    const StorePair pair{View::token_major(a, DType::f32, {kTokens, 1, kDim}),
-                         SlotView::token_major(b, DType::f32, {.page_slots = kTokens, .heads = 1, .dim = kDim})};
-    const TokenRun run{.tokens = kTokens, .position = 0, .capacity = kTokens};
     for (int round = 0; round < 50; ++round) {
-      Encoder encoder = device.encoder();
-      store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
-      const Fence fence = std::move(encoder).submit().value();
+      const Fence fence = submit_copy(device, a, b);
       const auto begin = std::chrono::steady_clock::now();
       while (!fence.done().value()) {
         ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));

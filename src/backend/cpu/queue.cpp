@@ -219,22 +219,21 @@ void Queue::run_here() noexcept {
 }
 
 void Queue::wait(std::uint64_t ticket) noexcept {
-  const auto is_finished = [&] { return finished_ticket_.load(std::memory_order_acquire) >= ticket; };
-  if (is_finished()) return;
+  if (has_finished(ticket)) return;
   const core::DefaultFloats floats;
   Lock lock(mutex_);
-  while (!is_finished()) {
-    if (!has_unled()) help_as_guest(lock, [&] { return is_finished() || unled_.load(std::memory_order_relaxed); });
-    finished_.wait(lock, [&] { return is_finished() || has_unled(); });
+  while (!has_finished(ticket)) {
+    if (!has_unled())
+      help_as_guest(lock, [&] { return has_finished(ticket) || unled_.load(std::memory_order_relaxed); });
+    finished_.wait(lock, [&] { return has_finished(ticket) || has_unled(); });
     if (has_unled()) lead(lock, ticket);
   }
 }
 
 bool Queue::wait_until(std::uint64_t ticket, std::chrono::steady_clock::time_point deadline) noexcept {
-  const auto is_finished = [&] { return finished_ticket_.load(std::memory_order_acquire) >= ticket; };
-  if (is_finished()) return true;
+  if (has_finished(ticket)) return true;
   Lock lock(mutex_);
-  return finished_.wait_until(lock, deadline, is_finished);
+  return finished_.wait_until(lock, deadline, [&] { return has_finished(ticket); });
 }
 
 }  // namespace rota::cpu

@@ -67,6 +67,9 @@ class Queue {
   void wake_helpers() noexcept;
   std::optional<std::uint32_t> take_number() noexcept;
   bool has_unled() const noexcept { return !led_ && !jobs_.empty(); }
+  bool has_finished(std::uint64_t ticket) const noexcept {
+    return finished_ticket_.load(std::memory_order_acquire) >= ticket;
+  }
 
   const std::uint32_t threads_;
   const ParallelFor parallel_for_;
