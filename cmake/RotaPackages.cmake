@@ -69,8 +69,5 @@ set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/finish_packages.cmake)
 set(CPACK_ROTA_SOURCE ${PROJECT_SOURCE_DIR})
 # Packages whose headers are compiled in, and whose licences therefore go along.
 set(CPACK_ROTA_LIBRARY_INCLUDES libfmt-dev)
-if(ROTA_VULKAN)
-  list(APPEND CPACK_ROTA_LIBRARY_INCLUDES libvulkan-volk-dev)
-endif()
 set(CPACK_ROTA_TOOL_INCLUDES libfmt-dev libcli11-dev nlohmann-json3-dev)
 include(CPack)

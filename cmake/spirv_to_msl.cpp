@@ -17,9 +17,9 @@
 
 namespace {
 
-using rota::metal::MslConstant;
-using rota::metal::MslConstantKind;
-using rota::metal::MslConstantType;
+using rota::mtl::MslConstant;
+using rota::mtl::MslConstantKind;
+using rota::mtl::MslConstantType;
 
 struct Translation {
   std::string text;
@@ -83,8 +83,7 @@ class Translator {
     for (unsigned binding = 0; binding < rota::runtime::kMaxBindings; ++binding) {
       if (!bind(compiler, 0, binding, binding)) return false;
     }
-    return bind(compiler, SPVC_MSL_PUSH_CONSTANT_DESC_SET, SPVC_MSL_PUSH_CONSTANT_BINDING,
-                rota::metal::kMslParamsBuffer);
+    return bind(compiler, SPVC_MSL_PUSH_CONSTANT_DESC_SET, SPVC_MSL_PUSH_CONSTANT_BINDING, rota::mtl::kMslParamsBuffer);
   }
 
   // SPIRV-Cross takes min, max and clamp from fast::, which may do as it likes with NaN.

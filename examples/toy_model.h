@@ -23,22 +23,31 @@ struct Qkv {
   rota::MutView q, k, v;
 };
 
-// One buffer [token, head, dim], as a fused projection writes it.
-inline Qkv compute(rota::Device& device, std::span<const std::int64_t> positions) {
-  std::vector<float> numbers;
+// [token, head, dim], as a fused projection writes it.
+inline std::vector<float> numbers(std::span<const std::int64_t> positions) {
+  std::vector<float> all;
   for (const std::int64_t position : positions) {
     for (std::uint64_t i = 0; i < kAllHeads * kDim; ++i)
-      numbers.push_back(static_cast<float>(number(position, i / kDim, i % kDim)));
+      all.push_back(static_cast<float>(number(position, i / kDim, i % kDim)));
   }
-  rota::Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
-  buffer.write(std::as_bytes(std::span(numbers))).value();
+  return all;
+}
+
+inline Qkv split(const rota::Buffer& buffer, std::uint64_t tokens) {
   const auto heads = [&](std::uint64_t first, std::uint64_t count) {
-    auto view = rota::MutView::token_major(buffer, rota::DType::f32, {positions.size(), kAllHeads, kDim});
+    auto view = rota::MutView::token_major(buffer, rota::DType::f32, {tokens, kAllHeads, kDim});
     view.offset = first * kDim;
     view.shape.heads = count;
     return view;
   };
   return {heads(0, kHeads), heads(kHeads, kKvHeads), heads(kHeads + kKvHeads, kKvHeads)};
+}
+
+inline Qkv compute(rota::Device& device, std::span<const std::int64_t> positions) {
+  const std::vector<float> all = numbers(positions);
+  rota::Buffer buffer = device.allocate(all.size() * sizeof(float)).value();
+  buffer.write(std::as_bytes(std::span(all))).value();
+  return split(buffer, positions.size());
 }
 
 // Attention in f64 of the token at `position` over its last `window` tokens.

@@ -18,10 +18,12 @@
 namespace {
 
 thread_local long allocations_left = -1;  // negative: no limit
+thread_local long allocations = 0;        // so far
 std::atomic<std::int64_t> live_bytes{0};
 
 void* allocate(std::size_t size, std::size_t alignment) {
   if (allocations_left == 0) return nullptr;
+  ++allocations;
   if (allocations_left > 0) --allocations_left;
   void* const memory = alignment <= alignof(std::max_align_t)
                            ? std::malloc(size)
@@ -190,6 +192,42 @@ TEST(OutOfMemory, LeavesACacheAsItWas) {
     EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
   }
   EXPECT_GT(failures, 100) << "the limit was never met";
+}
+
+// One token for each sequence in a model of 32 layers. What a step allocates follows its sequences, not its layers.
+TEST(Allocations, OfAStepAreFew) {
+  constexpr std::uint32_t kLayers = 32;
+  for (const std::uint32_t sequences : {1U, 16U, 64U}) {
+    Device device = Device::open({.device = "cpu", .threads = 1}).value();
+    KvCache cache =
+        KvCache::create(
+            device,
+            {.groups = {{.layers = first_layers(kLayers), .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4)}},
+             .max_tokens = sequences * std::uint64_t{1000},
+             .max_sequences = sequences})
+            .value();
+    const Shape shape{.tokens = sequences, .heads = 1, .dim = 16};
+    const Buffer values = device.allocate(sequences * std::uint64_t{64}).value();
+    const Buffer out = device.allocate(values.size_bytes()).value();
+    const View x = View::token_major(values, DType::f32, shape);
+    std::vector<KvExtension> extensions;
+    for (std::uint32_t i = 0; i < sequences; ++i) extensions.push_back({cache.open_sequence().value(), 1});
+    for (int step_number = 0; step_number < 3; ++step_number) {
+      const long before = allocations;
+      Encoder encoder = device.encoder();
+      KvStep step = cache.extend(encoder, extensions).value();
+      for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+        step.append(encoder, layer, x, x);
+        const KvView kv = step.view(layer).value();
+        attend(encoder, {.q = x, .kv = kv, .out = MutView::token_major(out, DType::f32, shape), .scale = 0.25});
+      }
+      const Fence fence = std::move(encoder).submit().value();
+      const long made = allocations - before;
+      ASSERT_TRUE(fence.wait().ok());
+      if (step_number == 0) continue;
+      EXPECT_LT(made, 100 + 3 * static_cast<long>(sequences)) << sequences << " sequences";
+    }
+  }
 }
 
 // What failed in an encoder that goes on must leave nothing behind in it.

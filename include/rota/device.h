@@ -13,6 +13,7 @@
 #include "rota/encoder.h"
 #include "rota/export.h"
 #include "rota/result.h"
+#include "rota/trace.h"
 
 namespace rota::runtime {
 class DeviceState;
@@ -74,6 +75,8 @@ struct DeviceOptions {
   // GPU: if set, the driver's validation is on, synchronization validation included, and its messages come here. The
   // function may be called from any thread and must not call rota. open() fails if validation is not installed.
   std::function<void(std::string_view)> on_validation_message{};
+
+  TraceSink trace{};  // if set, gets what each command was and how long it took; commands run as without it
 };
 
 // A handle to an open device. Copies share the device. Every member may be called from any thread.

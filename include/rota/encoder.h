@@ -38,6 +38,7 @@ class [[nodiscard]] ROTA_API Fence {
 
  private:
   friend class Encoder;
+  friend struct runtime::Inside;
   Fence(std::shared_ptr<runtime::DeviceState> device, std::uint64_t ticket) noexcept
       : device_(std::move(device)), ticket_(ticket) {}
 
@@ -59,6 +60,10 @@ class ROTA_API Encoder {
   // Starts the commands, or returns the first error. Submissions to one device run in the order of their submit()
   // calls, and each sees all that the earlier ones wrote. Ends the encoder's use, whether it succeeds or not.
   Result<Fence> submit() &&;
+
+  // Builds what the device needs for the commands, which takes a GPU's driver a second or more the first time, and runs
+  // none of them. Ends the encoder's use as dropping it does: a cache takes back what it changed.
+  Status prepare() &&;
 
  private:
   friend class Device;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <utility>
 
 #include "backend/vulkan/backend.h"
@@ -23,10 +24,23 @@ struct Memory {
   }
 };
 
+// Pipelines that the driver builds.
+struct Builds {
+  static inline PFN_vkCreateComputePipelines original = nullptr;
+  static inline int count = 0;
+
+  static VkResult VKAPI_PTR build(VkDevice device, VkPipelineCache cache, uint32_t infos,
+                                  const VkComputePipelineCreateInfo* info, const VkAllocationCallbacks* callbacks,
+                                  VkPipeline* pipelines) {
+    ++count;
+    return original(device, cache, infos, info, callbacks, pipelines);
+  }
+};
+
 class KvCacheFailures : public OnDevice {
  protected:
-  VolkDeviceTable& driver() {
-    return dynamic_cast<vulkan::VulkanBackend&>(runtime::Inside::of(device)->backend()).context()->vk;
+  vk::DeviceFunctions& driver() {
+    return dynamic_cast<vk::VulkanBackend&>(runtime::Inside::of(device)->backend()).context()->vk;
   }
 
   Status extend(std::uint64_t tokens) {
@@ -108,6 +122,52 @@ TEST_F(KvCacheFailures, MemoryThatRunsOutInAStepTakesItBack) {
   expect_error(status, Errc::out_of_memory, {"VK_ERROR_OUT_OF_DEVICE_MEMORY"});
   expect_unchanged(200);
   EXPECT_OK(extend(60'000));
+}
+
+TEST_F(KvCacheFailures, AfterPreparationStepsBuildNoPipeline) {
+  cache = KvCache::create(device, spec).value();
+  zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
+  sequence = cache->open_sequence().value();
+  Builds::original = std::exchange(driver().vkCreateComputePipelines, Builds::build);
+  Builds::count = 0;
+  constexpr std::array<std::uint64_t, 2> kSteps{200, 1};  // the second seals what the first brought
+  Buffer out = device.allocate(64).value();
+  const auto record = [&](Encoder& encoder, std::uint64_t tokens) {
+    auto step = cache->extend(encoder, sequence, tokens).value();
+    const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
+    step.append(encoder, 0, x, x);
+    const View q{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = 1, .heads = 1, .dim = 16}};
+    attend(encoder,
+           {.q = q, .kv = step.view(0).value(), .out = MutView::token_major(out, DType::f32, q.shape), .scale = 0.25});
+  };
+  Encoder rehearsal = device.encoder();
+  for (const std::uint64_t tokens : kSteps) record(rehearsal, tokens);
+  ASSERT_OK(std::move(rehearsal).prepare());
+  EXPECT_GT(Builds::count, 3) << "store, seal, and the kernels of attention over dense and sealed keys";
+  EXPECT_EQ(cache->length(sequence).value(), 0U);
+  EXPECT_EQ(cache->counters().dense.used, 0U);
+  expect_error(std::move(rehearsal).submit(), Errc::invalid_argument, {"the encoder"});  // NOLINT: used on purpose
+
+  Builds::count = 0;
+  for (const std::uint64_t tokens : kSteps) {
+    Encoder encoder = device.encoder();
+    record(encoder, tokens);
+    ASSERT_OK(std::move(encoder).submit().value().wait());
+  }
+  EXPECT_EQ(Builds::count, 0);
+  EXPECT_GT(cache->counters().seals, 0U);
+
+  Encoder failing = device.encoder();
+  attend(failing, {.q = {}, .kv = {}, .out = {}, .scale = 1.0});
+  expect_error(std::move(failing).prepare(), Errc::invalid_argument, {"attend"});
+  driver().vkCreateComputePipelines = no_pipeline;
+  Encoder unbuilt = device.encoder();
+  const RopeTensor x =
+      RopeTensor::in_place({.buffer = out, .dtype = DType::f32, .shape = {.tokens = 1, .heads = 1, .dim = 16}});
+  const std::array<std::int64_t, 1> positions{3};
+  const Rotary rotary{.pairing = Pairing::halves, .theta = 1e4};
+  rope(unbuilt, {.tensors = {&x, 1}, .positions = positions, .rotary = rotary});
+  expect_error(std::move(unbuilt).prepare(), Errc::pipeline_failed, {"refuses the kernel"});
 }
 
 }  // namespace

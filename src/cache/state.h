@@ -120,8 +120,9 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
                      std::uint64_t tokens) const;
   void store_side(Encoder& encoder, const Step& step, std::size_t group_side, const StorePair& pair) const;
 
-  KvView empty_view(std::size_t layer) const;
-  void add_sequence(KvView& view, std::size_t layer, const SequenceState& state) const;
+  KvView view_of(std::size_t layer, const SequenceLists& lists) const;
+  static void add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t group);
+  const SequenceLists& lists_of(const Step& step, std::size_t group) const;
 
   const std::shared_ptr<runtime::DeviceState> device_;
   const KvCacheSpec spec_;
@@ -135,7 +136,8 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   std::vector<GroupSidePools> pools_;
   SequenceTable sequences_;
   OpenTransactions transactions_;
-  MoveCounts moved_;  // by what was submitted
+  MoveCounts moved_;                    // by what was submitted
+  mutable std::vector<TokenRun> runs_;  // room for store_side()
 };
 
 }  // namespace rota::cache

@@ -18,7 +18,8 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   auto transaction = transaction_in(kAppend, encoder);
   if (!transaction) return transaction.error();
   if (Status status = check_append(*step, *index, **transaction); !status) return status;
-  (*transaction)->appends.reserve((*transaction)->appends.size() + 1);
+  if (auto& appends = (*transaction)->appends; appends.empty()) appends.reserve(layout_.layers.size());
+  (*transaction)->appends.reserve((*transaction)->appends.size() + 1);  // push_back below must not fail
 
   const Layer& layer = layout_.layers[*index];
   for (const KvSide side : {KvSide::keys, KvSide::values}) {
@@ -80,7 +81,7 @@ Status State::check_shape(const core::Argument& argument, const View& view, cons
 //   commands  |--|       |-|
 void State::store_side(Encoder& encoder, const Step& step, std::size_t group_side, const StorePair& pair) const {
   const std::uint64_t page = layout_.group_sides[group_side].rule.page;
-  std::vector<TokenRun> runs;
+  std::vector<TokenRun>& runs = runs_;
   std::uint64_t first = 0;  // token of `runs` in the source
   std::uint64_t next = 0;
   const auto flush = [&] {
@@ -91,6 +92,7 @@ void State::store_side(Encoder& encoder, const Step& step, std::size_t group_sid
     }
     runs.clear();
   };
+  runs.clear();
   for (const Step::Member& member : step.members) {
     if (sequences_.is_in_step(step, member)) {
       const KvPages& pages = *sequences_[member.sequence.index].state.group_sides[group_side];

@@ -11,19 +11,43 @@ Result<std::uint64_t> State::length(Sequence sequence) const {
   return sequences_[*index].state.length;
 }
 
-KvView State::empty_view(std::size_t layer) const {
+KvView State::view_of(std::size_t layer, const SequenceLists& lists) const {
   const auto& [number, group, index] = layout_.layers[layer];
-  return {.k = memory_[group_side_of(group, KvSide::keys)].view(index),
-          .v = memory_[group_side_of(group, KvSide::values)].view(index),
-          .lengths = {},
-          .window = spec_.groups[group].window};
+  KvView view{.k = memory_[group_side_of(group, KvSide::keys)].view(index),
+              .v = memory_[group_side_of(group, KvSide::values)].view(index),
+              .lengths = lists.lengths,
+              .window = spec_.groups[group].window};
+  view.k.sequences = lists.k;
+  view.v.sequences = lists.v;
+  return view;
 }
 
-void State::add_sequence(KvView& view, std::size_t layer, const SequenceState& state) const {
-  const std::size_t group = layout_.layers[layer].group;
-  view.k.sequences.push_back(state.group_sides[group_side_of(group, KvSide::keys)]);
-  view.v.sequences.push_back(state.group_sides[group_side_of(group, KvSide::values)]);
-  view.lengths.push_back(state.length);
+void State::add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t group) {
+  lists.k.edit().push_back(state.group_sides[group_side_of(group, KvSide::keys)]);
+  lists.v.edit().push_back(state.group_sides[group_side_of(group, KvSide::values)]);
+  lists.lengths.edit().push_back(state.length);
+}
+
+// The step's sequences as they are now.
+const SequenceLists& State::lists_of(const Step& step, std::size_t group) const {
+  const auto state_of = [&](std::size_t i) -> const SequenceState& {
+    return sequences_[step.members[i].sequence.index].state;
+  };
+  step.lists.resize(spec_.groups.size());
+  SequenceLists& lists = step.lists[group];
+  bool current = lists.lengths.size() == step.members.size();
+  for (std::size_t i = 0; current && i < step.members.size(); ++i) {
+    const SequenceState& state = state_of(i);
+    current = lists.k[i] == state.group_sides[group_side_of(group, KvSide::keys)] &&
+              lists.v[i] == state.group_sides[group_side_of(group, KvSide::values)] && lists.lengths[i] == state.length;
+  }
+  if (current) return lists;
+  lists = {};
+  lists.k.edit().reserve(step.members.size());
+  lists.v.edit().reserve(step.members.size());
+  lists.lengths.edit().reserve(step.members.size());
+  for (std::size_t i = 0; i < step.members.size(); ++i) add_sequence(lists, state_of(i), group);
+  return lists;
 }
 
 Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t number) const {
@@ -31,7 +55,7 @@ Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t nu
   const std::lock_guard lock(mutex_);
   auto layer = find_layer(kOp, number);
   if (!layer) return layer.error();
-  KvView view = empty_view(*layer);
+  SequenceLists lists;
   for (std::size_t i = 0; i < sequences.size(); ++i) {
     auto index = sequences_.find({kOp, {"sequences", i}}, sequences[i]);
     if (!index) return index.error();
@@ -39,9 +63,9 @@ Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t nu
     if (state.step && !state.step->marks[*layer].is_appended()) {
       return core::refuse({kOp, {"sequences", i}}, "in a step that has not appended this layer", "its append before");
     }
-    add_sequence(view, *layer, state);
+    add_sequence(lists, state, layout_.layers[*layer].group);
   }
-  return view;
+  return view_of(*layer, lists);
 }
 
 Result<KvView> State::view(const Step& step, std::uint32_t number) const {
@@ -58,9 +82,7 @@ Result<KvView> State::view(const Step& step, std::uint32_t number) const {
   if (!step.marks[*layer].is_appended()) {
     return core::refuse({kOp, {"layer"}}, core::text("{}, which was not appended", number), "its append before");
   }
-  KvView view = empty_view(*layer);
-  for (const Step::Member& member : step.members) add_sequence(view, *layer, sequences_[member.sequence.index].state);
-  return view;
+  return view_of(*layer, lists_of(step, layout_.layers[*layer].group));
 }
 
 KvCounters State::counters() const noexcept {

@@ -21,6 +21,12 @@ struct AppendMark {
   bool is_before(const Transaction& transaction) const noexcept { return submitted || recorded_in == &transaction; }
 };
 
+// The sequences of views, which layers of a group share.
+struct SequenceLists {
+  SharedList<std::shared_ptr<const KvPages>> k, v;
+  SharedList<std::uint64_t> lengths;
+};
+
 // Tokens given to extend() at once. A sequence is a member until it goes on, is cut shorter or is closed; which ones
 // still are is asked of SequenceTable, since a member that left may come back when an encoder is dropped.
 struct Step {
@@ -33,6 +39,7 @@ struct Step {
   std::vector<std::int64_t> positions;       // of every token, one member after the other
   std::vector<AppendMark> marks;             // one per layer of the layout
   const Transaction* extended_in = nullptr;  // while that encoder is open: a layer in another could outlive the step
+  mutable std::vector<SequenceLists> lists;  // one per group, once a view was asked for
   std::weak_ptr<const void> holders;         // KvSteps, and open encoders that append to it
 
   // Whether its queries may still be attended with. Then what they see stays.

@@ -1,8 +1,9 @@
 #include "core/extent.h"
 
 #include <algorithm>
+#include <array>
+#include <cassert>
 #include <limits>
-#include <vector>
 
 namespace rota::core {
 namespace {
@@ -35,14 +36,18 @@ std::optional<ByteRange> byte_range(std::uint64_t offset, std::span<const Axis> 
 }
 
 bool may_overlap_itself(std::span<const Axis> axes) {
-  std::vector<Axis> moving;
+  assert(axes.size() <= kMaxAxes);
+  std::array<Axis, kMaxAxes> room{};  // those that move, by stride
+  std::size_t count = 0;
   for (const Axis& axis : axes) {
     if (axis.count == 0) return false;
-    if (axis.count > 1) moving.push_back(axis);
+    if (axis.count == 1) continue;
+    std::size_t place = count++;
+    for (; place > 0 && room[place - 1].stride > axis.stride; --place) room[place] = room[place - 1];
+    room[place] = axis;
   }
-  std::ranges::sort(moving, {}, &Axis::stride);
   std::uint64_t reach = 0;  // the largest distance that the axes before this one can make
-  for (const Axis& axis : moving) {
+  for (const Axis& axis : std::span(room).first(count)) {
     if (axis.stride <= reach) return true;
     if (!add_product(reach, axis.count - 1, axis.stride)) return true;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@ struct Axis {
   std::uint64_t count;
   std::uint64_t stride;
 };
+inline constexpr std::size_t kMaxAxes = 4;  // of one tensor
 
 struct ByteRange {
   std::uint64_t begin = 0, end = 0;

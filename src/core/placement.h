@@ -34,6 +34,8 @@ struct Stretch {
   std::uint64_t token;
   PageSlot at;
   std::uint64_t count;
+
+  friend constexpr bool operator==(const Stretch&, const Stretch&) = default;
 };
 
 // Calls visit(Stretch) for the tokens of `run` that stay, in order; `first_token` is the run's

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "rota/device.h"
 #include "runtime/command_list.h"
+#include "runtime/trace.h"
 
 namespace rota::runtime {
 
@@ -36,11 +37,37 @@ class Pipeline {
   virtual ~Pipeline() = default;
 };
 
+// Where a batch goes if not just behind the ones before: words of one backend, which its own public header makes.
+class Placement {
+ public:
+  virtual ~Placement() = default;
+  virtual bool in_order() const noexcept = 0;  // whether the batch has ended only when all with lower tickets have
+};
+
 // Commands that are submitted together.
 struct Batch {
   CommandList commands;
-  std::vector<std::shared_ptr<Pipeline>> pipelines;  // one per command
+  std::vector<std::shared_ptr<const Pipeline>> pipelines;  // one per command
+  const Placement* placement = nullptr;                    // until prepare() returns
+  std::shared_ptr<BatchTrace> trace = {};                  // null: nobody wants to know
+
+  // Whether one of the commands would conflict with such an access to the memory.
+  bool conflicts(const Memory& memory, Access access) const {
+    for (const Command& command : commands.all()) {
+      for (const Binding& binding : command.bindings) {
+        const bool writes = access == Access::write || binding.access == Access::write;
+        if (writes && binding.memory == &memory) return true;
+      }
+    }
+    return false;
+  }
 };
+
+// For what the device may still use when nobody can wait any longer: freeing it would not be safe.
+template <class Owned>
+void leave(std::unique_ptr<Owned> owned) noexcept {
+  [[maybe_unused]] const Owned* const left = owned.release();
+}
 
 // A batch in a backend's own form, ready to enqueue.
 class PreparedBatch {
@@ -84,6 +111,14 @@ class Backend {
   Status wait(std::uint64_t ticket) {
     const auto finished = wait_for(ticket, kForever);
     return finished ? Status{} : finished.error();
+  }
+
+  // Before the host touches memory: waits for all batches that conflict. One that only the caller can start is an error
+  // until it has finished.
+  virtual Status settle(const Memory& memory, Access access) {
+    const std::uint64_t written = memory.last_write_ticket;
+    const std::uint64_t read = memory.last_read_ticket;
+    return wait(access == Access::write && read > written ? read : written);
   }
 
   // Copies between the host and memory. Preconditions: the range is inside the memory, and no batch that conflicts is

@@ -8,12 +8,12 @@ namespace cpu {
 extern const runtime::BackendEntry kBackend;
 }
 #if ROTA_HAS_VULKAN
-namespace vulkan {
+namespace vk {
 extern const runtime::BackendEntry kBackend;
 }
 #endif
 #if ROTA_HAS_METAL
-namespace metal {
+namespace mtl {
 extern const runtime::BackendEntry kBackend;
 }
 #endif
@@ -24,10 +24,10 @@ std::span<const BackendEntry> backends() noexcept {
   static const std::array table{
       cpu::kBackend,
 #if ROTA_HAS_VULKAN
-      vulkan::kBackend,
+      vk::kBackend,
 #endif
 #if ROTA_HAS_METAL
-      metal::kBackend,
+      mtl::kBackend,
 #endif
   };
   return table;

@@ -1,7 +1,5 @@
 #include "rota/buffer.h"
 
-#include <algorithm>
-
 #include "core/error.h"
 #include "runtime/device_state.h"
 
@@ -29,8 +27,7 @@ Status Buffer::write(std::span<const std::byte> from, std::uint64_t offset_bytes
     if (Status status = check_span(*this, "Buffer::write", offset_bytes, from.size()); !status) return status;
     runtime::Backend& backend = state_->device()->backend();
     runtime::Memory& memory = *state_->memory();
-    const std::uint64_t last_use = std::max(memory.last_read_ticket.load(), memory.last_write_ticket.load());
-    if (Status status = backend.wait(last_use); !status) return status;
+    if (Status status = backend.settle(memory, Access::write); !status) return status;
     return backend.write(memory, offset_bytes, from);
   });
 }
@@ -39,7 +36,7 @@ Status Buffer::read(std::span<std::byte> to, std::uint64_t offset_bytes) const {
   return core::guarded([&]() -> Status {
     if (Status status = check_span(*this, "Buffer::read", offset_bytes, to.size()); !status) return status;
     runtime::Backend& backend = state_->device()->backend();
-    if (Status status = backend.wait(state_->memory()->last_write_ticket); !status) return status;
+    if (Status status = backend.settle(*state_->memory(), Access::read); !status) return status;
     return backend.read(*state_->memory(), offset_bytes, to);
   });
 }

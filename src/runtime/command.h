@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxBindings = 8;
 inline constexpr std::size_t kMaxConstants = 8;
 inline constexpr std::size_t kMaxParamsBytes = 128;      // what every Vulkan device can push
 inline constexpr std::uint64_t kBindingAlignment = 256;  // the largest that Vulkan lets a device ask for
-inline constexpr std::uint64_t kUnitBytes = 16;          // what a GPU loads at once, and allocates in multiples of
+inline constexpr std::uint64_t kUnitBytes = 16;          // what a GPU loads at once
 inline constexpr std::uint32_t kMaxGroups = 65535;       // what every Vulkan device can launch along x
 
 // A kernel translated for devices, made at build time; empty where the build has no such backend.
@@ -108,8 +108,9 @@ struct Constants {
   friend auto operator<=>(const Constants&, const Constants&) = default;
 };
 
+// Memory is kept by the list of commands that names it.
 struct Binding {
-  std::shared_ptr<Memory> memory;
+  Memory* memory = nullptr;
   core::ByteRange bytes;    // starts on kBindingAlignment, ends on a whole word
   core::ByteRange touched;  // the part of it that the kernel may touch
   Access access = Access::read;
@@ -129,16 +130,14 @@ struct Dispatch {
   std::uint64_t item_bytes = 0;  // about what an item moves: too little work is not worth a second thread
 };
 
+// Params and bindings are in the list of commands.
 struct Command {
-  const Kernel* kernel = nullptr;
-  Constants constants{};
+  const Kernel* kernel;
+  Constants constants;
+  bool barrier_before;
   Dispatch dispatch;
-  bool barrier_before = false;
-  std::uint32_t params_bytes = 0;
-  alignas(8) std::array<std::byte, kMaxParamsBytes> params{};
-  std::array<Binding, kMaxBindings> bindings{};
-
-  std::span<const Binding> bound() const noexcept { return {bindings.data(), kernel->bindings.size()}; }
+  std::span<const std::byte> params;
+  std::span<const Binding> bindings;  // by index
 
   // All items, of memory that the host sees, without scratch. Valid as long as the command is.
   CpuCall cpu_call() const noexcept {
@@ -148,7 +147,7 @@ struct Command {
                  .first_item = 0,
                  .last_item = dispatch.items};
     std::size_t index = 0;
-    for (const Binding& binding : bound()) call.bound[index++] = binding.memory->host() + binding.bytes.begin;
+    for (const Binding& binding : bindings) call.bound[index++] = binding.memory->host() + binding.bytes.begin;
     return call;
   }
 };

@@ -55,7 +55,7 @@ Result<Device> Device::open(const DeviceOptions& options) {
       if (backend_name == entry.name) {
         auto backend = entry.open(options);
         if (!backend) return backend.error();
-        return Device(runtime::DeviceState::make(std::move(backend).value(), options.pipeline_cache));
+        return Device(runtime::DeviceState::make(std::move(backend).value(), {options.pipeline_cache, options.trace}));
       }
       known += core::text("{}{}", known.empty() ? "" : ", ", entry.name);
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -17,8 +18,12 @@ namespace rota::runtime {
 // What every handle of one open device shares.
 class DeviceState : public core::OfProcess {
  public:
-  static std::shared_ptr<DeviceState> make(std::unique_ptr<Backend> backend, std::string pipeline_cache) {
-    return {new DeviceState(std::move(backend), std::move(pipeline_cache)), core::DeleteOrLeave{}};
+  struct Options {
+    std::string pipeline_cache;  // a file's name
+    TraceSink trace;
+  };
+  static std::shared_ptr<DeviceState> make(std::unique_ptr<Backend> backend, Options options) {
+    return {new DeviceState(std::move(backend), std::move(options)), core::DeleteOrLeave{}};
   }
 
   // An error in a child of fork(), which has neither the device's threads nor its driver. Every call asks before it
@@ -30,17 +35,25 @@ class DeviceState : public core::OfProcess {
   BlockPool& uploads() noexcept { return uploads_; }
   BlockPool& scratch() noexcept { return scratch_; }
   const std::string& pipeline_cache() const noexcept { return pipeline_cache_; }  // a file's name
+  bool is_traced() const noexcept { return trace_ != nullptr; }
+
+  // One per command; missing ones are built.
+  Result<std::vector<std::shared_ptr<const Pipeline>>> pipelines(const CommandList& commands);
 
   // Builds missing pipelines and enqueues the commands. Returns the submission's ticket.
-  Result<std::uint64_t> submit(CommandList commands);
+  Result<std::uint64_t> submit(CommandList commands, const Placement* placement = nullptr);
 
  private:
-  Result<std::uint64_t> enqueue(std::unique_ptr<PreparedBatch> batch, std::span<const Binding> bindings);
+  Result<std::uint64_t> enqueue(std::unique_ptr<PreparedBatch> batch, const UsedMemories* memories);
 
-  DeviceState(std::unique_ptr<Backend> backend, std::string pipeline_cache)
-      : pipeline_cache_(std::move(pipeline_cache)), backend_(std::move(backend)) {}
+  DeviceState(std::unique_ptr<Backend> backend, Options options)
+      : pipeline_cache_(std::move(options.pipeline_cache)),
+        trace_(options.trace ? std::make_shared<const TraceSink>(std::move(options.trace)) : nullptr),
+        backend_(std::move(backend)) {}
 
   std::string pipeline_cache_;
+  std::shared_ptr<const TraceSink> trace_;  // null: none
+  std::atomic<std::uint64_t> traced_batches_ = 0;
   Registry registry_;
   BlockPool uploads_{{MemoryKind::upload, std::uint64_t{256} << 10, std::uint64_t{256} << 10}};
   BlockPool scratch_{{MemoryKind::device, std::uint64_t{1} << 20, std::uint64_t{256} << 20}};

@@ -2,11 +2,24 @@
 
 #include <algorithm>
 
+#include "runtime/engine.h"
 #include "runtime/recorder.h"
 
 namespace rota::runtime {
 
 void EndRecorder::operator()(Recorder* recorder) const noexcept { core::DeleteOrLeave()(recorder); }
+
+Result<Fence> submit(Encoder& encoder, const Placement* placement) {
+  return core::guarded([&]() -> Result<Fence> {
+    const Status status = encoder.status();
+    const OwnedRecorder recorder = Inside::take(encoder);
+    if (!status) return status.error();
+    auto ticket = recorder->device()->submit(recorder->take_commands(), placement);
+    if (!ticket) return ticket.error();
+    recorder->submitted();
+    return Inside::fence(recorder->device(), *ticket);
+  });
+}
 
 }  // namespace rota::runtime
 
@@ -30,15 +43,15 @@ Status Encoder::status() const {
   });
 }
 
-Result<Fence> Encoder::submit() && {
-  return core::guarded([&]() -> Result<Fence> {
-    const Status status = this->status();
+Result<Fence> Encoder::submit() && { return runtime::submit(*this, nullptr); }
+
+Status Encoder::prepare() && {
+  return core::guarded([&]() -> Status {
+    Status status = this->status();
     const runtime::OwnedRecorder recorder = std::move(recorder_);
-    if (!status) return status.error();
-    auto ticket = recorder->device()->submit(recorder->take_commands());
-    if (!ticket) return ticket.error();
-    recorder->submitted();
-    return Fence(recorder->device(), *ticket);
+    if (!status) return status;
+    auto pipelines = recorder->device()->pipelines(recorder->commands());
+    return pipelines ? Status{} : pipelines.error();
   });
 }
 

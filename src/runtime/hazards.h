@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <span>
 
 #include "core/range_set.h"
@@ -16,10 +15,7 @@ class Hazards {
   bool needs_barrier(std::span<const Binding> bindings);
 
  private:
-  struct Touched {
-    core::RangeSet reads, writes;
-  };
-  std::map<const Memory*, Touched> since_barrier_;
+  core::RangeSet reads_, writes_;  // since the last barrier
 };
 
 }  // namespace rota::runtime

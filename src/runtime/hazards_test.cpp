@@ -19,10 +19,10 @@ const std::shared_ptr<Memory> kA = std::make_shared<NoMemory>();
 const std::shared_ptr<Memory> kB = std::make_shared<NoMemory>();
 
 Binding reads(const std::shared_ptr<Memory>& memory, std::uint64_t begin, std::uint64_t end) {
-  return {memory, {}, {begin, end}, Access::read};
+  return {memory.get(), {}, {begin, end}, Access::read};
 }
 Binding writes(const std::shared_ptr<Memory>& memory, std::uint64_t begin, std::uint64_t end) {
-  return {memory, {}, {begin, end}, Access::write};
+  return {memory.get(), {}, {begin, end}, Access::write};
 }
 
 bool second_needs_barrier(const Binding& first, const Binding& second) {

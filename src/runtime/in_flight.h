@@ -25,7 +25,7 @@ class InFlight {
   Status push(std::unique_ptr<Submission> submission, std::uint64_t ticket) {
     const std::lock_guard lock(mutex_);
     entries_.push_back({nullptr, ticket});  // before submitting: what runs must not fail to be remembered
-    Status status = submission->submit();
+    Status status = core::guarded([&] { return submission->submit(); });
     if (status.ok()) {
       entries_.back().submission = std::move(submission);
     } else {
@@ -48,15 +48,11 @@ class InFlight {
     return finished;
   }
 
-  // keep(unique_ptr<Submission>) gets each that has finished, under the lock.
+  // keep(unique_ptr<Submission>) gets each that has finished, without the lock: what a submission lets go of may be an
+  // engine's, and call back.
   template <class Keep>
   void retire(const Keep& keep) {
-    const std::lock_guard lock(mutex_);
-    while (!entries_.empty() && entries_.front().waiters == 0 && entries_.front().submission->finished()) {
-      std::unique_ptr<Submission> submission = std::move(entries_.front().submission);
-      entries_.pop_front();
-      keep(std::move(submission));
-    }
+    while (std::unique_ptr<Submission> submission = pop_finished()) keep(std::move(submission));
   }
 
   // The ticket at the front.
@@ -66,7 +62,24 @@ class InFlight {
     return entries_.front().ticket;
   }
 
+  // Takes out the oldest, finished or not; null if there is none. Precondition: nobody waits.
+  std::unique_ptr<Submission> pop() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (entries_.empty()) return nullptr;
+    std::unique_ptr<Submission> submission = std::move(entries_.front().submission);
+    entries_.pop_front();
+    return submission;
+  }
+
  private:
+  std::unique_ptr<Submission> pop_finished() {
+    const std::lock_guard lock(mutex_);
+    if (entries_.empty() || entries_.front().waiters != 0 || !entries_.front().submission->finished()) return nullptr;
+    std::unique_ptr<Submission> submission = std::move(entries_.front().submission);
+    entries_.pop_front();
+    return submission;
+  }
+
   struct Entry {
     std::unique_ptr<Submission> submission;
     std::uint64_t ticket;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -60,14 +61,57 @@ class Recorder : public core::OfProcess {
   // Copies `bytes` to memory that the commands of this encoder may read.
   Result<Binding> upload(std::span<const std::byte> bytes);
 
+  // What an op keeps for its later calls of this encoder: one of each type.
+  template <class T>
+  T& memo() {
+    static constexpr char kTag = 0;
+    for (const auto& [tag, kept] : memos_) {
+      if (tag == &kTag) return *static_cast<T*>(kept.get());
+    }
+    auto made = std::make_shared<T>();
+    T& memo = *made;
+    memos_.emplace_back(&kTag, std::move(made));
+    return memo;
+  }
+
   // Memory for what the commands of one call pass to each other, one binding per size. All calls of an encoder get the
   // same memory, so that many layers take no more than one; the barriers make them run one after the other.
-  Result<std::vector<Binding>> scratch(std::initializer_list<std::uint64_t> sizes);
+  template <std::size_t kCount>
+  Result<std::array<Binding, kCount>> scratch(const std::uint64_t (&sizes)[kCount]) {
+    std::array<Binding, kCount> bindings;
+    std::uint64_t used = 0;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const core::ByteRange range{used, used + core::round_up(sizes[i], kBindingAlignment)};
+      bindings[i] = {nullptr, range, range, Access::write};
+      used = range.end;
+    }
+    const auto block = scratch_of(used);
+    if (!block) return block.error();
+    for (Binding& binding : bindings) binding.memory = *block;
+    return bindings;
+  }
 
   template <class Params>
   void dispatch(const Launch& launch, const Params& params, std::initializer_list<BoundAt> bindings) {
     static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxParamsBytes);
     append(launch, std::as_bytes(std::span(&params, 1)), bindings);
+  }
+
+  // What the calls that follow are about, for a trace.
+  void set_shape(const TraceShape& shape) noexcept { shape_ = shape; }
+
+  // Runs a call: what it records is its own, with the time that this takes.
+  template <class Body>
+  Status traced(const Body& body) {
+    const std::size_t first = commands_.notes.size();
+    const std::chrono::nanoseconds begin = steady_now();
+    Status status = body();
+    if (first == commands_.notes.size()) return status;
+    if (TraceNote& note = commands_.notes[first]; note.host_time.count() == 0) {  // else of a call inside of this one
+      note.host_begin = begin;
+      note.host_time = steady_now() - begin;
+    }
+    return status;
   }
 
   void watch(std::shared_ptr<Watcher> watcher) { watchers_.push_back(std::move(watcher)); }
@@ -77,6 +121,9 @@ class Recorder : public core::OfProcess {
   const CommandList& commands() const noexcept { return commands_; }
 
  private:
+  Result<Memory*> take(BlockPool& pool, std::uint64_t bytes);
+  Result<Memory*> scratch_of(std::uint64_t bytes);
+  void note(const Kernel& kernel, std::span<const Binding> bindings);
   void append(const Launch& launch, std::span<const std::byte> params, std::initializer_list<BoundAt> bindings);
   void end(Watcher::End how) noexcept {
     for (const std::shared_ptr<Watcher>& watcher : std::exchange(watchers_, {})) watcher->ended(how);
@@ -85,11 +132,13 @@ class Recorder : public core::OfProcess {
   std::shared_ptr<DeviceState> device_;
   CommandList commands_;
   Hazards hazards_;
+  TraceShape shape_;
   std::optional<Error> error_;
-  std::shared_ptr<Memory> upload_block_;
+  Memory* upload_block_ = nullptr;
   std::uint64_t upload_used_ = 0;
-  std::shared_ptr<Memory> scratch_block_;
+  Memory* scratch_block_ = nullptr;
   std::vector<std::shared_ptr<Watcher>> watchers_;
+  std::vector<std::pair<const void*, std::shared_ptr<void>>> memos_;  // by the address that stands for a type
 };
 
 // The frame of every op: runs body(Recorder&) -> Status, unless an earlier call failed, and keeps the error.
@@ -100,7 +149,8 @@ void record(Encoder& encoder, Body&& body) noexcept {
   const core::DefaultFloats floats;  // the host computes the same bits whatever the caller's rounding is
   const auto whole = [&]() -> Status {
     if (Status here = recorder->device()->check_here("record"); !here) return here;
-    return body(*recorder);
+    const auto call = [&]() -> Status { return body(*recorder); };
+    return recorder->device()->is_traced() ? recorder->traced(call) : call();
   };
   if (Status status = core::guarded(whole); !status) {
     recorder->fail(std::move(status).error());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,15 +14,16 @@ namespace rota::runtime {
 // others do not. A build that failed is tried again at the next call.
 class Registry {
  public:
-  Result<std::shared_ptr<Pipeline>> pipeline(Backend& backend, const Kernel& kernel, const Constants& constants);
+  Result<std::shared_ptr<const Pipeline>> pipeline(Backend& backend, const Kernel& kernel, const Constants& constants);
 
  private:
   struct Entry {
     std::mutex building;
-    std::shared_ptr<Pipeline> pipeline;
+    std::shared_ptr<const Pipeline> pipeline;
+    std::atomic<bool> built = false;  // then `pipeline` stays
   };
   std::mutex mutex_;
-  std::map<std::pair<const Kernel*, Constants>, std::shared_ptr<Entry>> entries_;
+  std::map<std::pair<const Kernel*, Constants>, Entry> entries_;  // which never move
 };
 
 }  // namespace rota::runtime

@@ -1,5 +1,6 @@
 #include "runtime/target.h"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <span>
@@ -143,12 +144,14 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
 }
 
 Binding bind(const Buffer& buffer, const Bindable& view) {
-  return {Inside::of(buffer)->memory(), view.bytes, view.touched, Access::read};
+  return {Inside::of(buffer)->memory().get(), view.bytes, view.touched, Access::read};
 }
 
 Binding bind_in_units(const Buffer& buffer, const Bindable& view) {
   Binding binding = bind(buffer, view);
-  binding.bytes.end = core::round_up(binding.bytes.end, kUnitBytes);  // devices allocate whole units
+  // Not beyond the buffer, which may be an engine's: kernels load words of a unit that it ends in.
+  const std::uint64_t buffer_end = core::round_up(buffer.size_bytes(), sizeof(std::uint32_t));
+  binding.bytes.end = std::min(core::round_up(binding.bytes.end, kUnitBytes), buffer_end);
   return binding;
 }
 

@@ -64,7 +64,7 @@ Status check_apart(std::string_view op, const Bound& source, const Bound& target
 
 Binding bind(const Buffer& buffer, const Bindable& view);
 
-// For a kernel that reads units of kUnitBytes: the binding ends on a whole unit.
+// For a kernel that reads units of kUnitBytes: the binding ends on a whole unit, or where the buffer does.
 Binding bind_in_units(const Buffer& buffer, const Bindable& view);
 
 // For a binding that a kernel does not use with these constants: it touches nothing, so that nobody waits for it.

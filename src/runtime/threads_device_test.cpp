@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,8 +12,10 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "harness/environment.h"
 #include "harness/on_device.h"
 
 // What the library's threads, and the driver's, do to an application's.
@@ -169,6 +172,35 @@ TEST_F(Threads, ACancelledOneMayDropTheLastHandle) {
   void* result = nullptr;
   ASSERT_EQ(pthread_join(dropper, &result), 0);
   EXPECT_EQ(result, PTHREAD_CANCELED);
+}
+
+// A GPU's driver takes a while to open, and what it leaks is its own.
+TEST_F(Threads, OfDevicesThatWereClosedAreGone) {
+  const bool cpu = device.info().kind == DeviceKind::cpu;
+  const int devices = cpu && !kSanitized ? 1000 : 20;
+  const auto open_and_use = [&] {
+    Device opened = open_another();
+    const Buffer buffer = opened.allocate(64).value();
+    const std::uint64_t word = 7;
+    Buffer(buffer).write(std::as_bytes(std::span(&word, 1))).value();
+  };
+  open_and_use();
+  const std::size_t tasks_before = tasks().size();
+  const auto heap_before = static_cast<std::int64_t>(mallinfo2().uordblks);
+  for (int i = 0; i < devices; ++i) open_and_use();
+  EXPECT_EQ(tasks().size(), tasks_before);
+  if (cpu && !kSanitized) {
+    EXPECT_LT(static_cast<std::int64_t>(mallinfo2().uordblks) - heap_before, devices * 16) << "bytes that stay";
+  }
+
+  std::vector<std::thread> openers;
+  for (int i = 0; i < 8; ++i) {
+    openers.emplace_back([&] {
+      for (int round = 0; round < devices / 20; ++round) open_and_use();
+    });
+  }
+  for (std::thread& opener : openers) opener.join();
+  EXPECT_EQ(tasks().size(), tasks_before);
 }
 
 }  // namespace

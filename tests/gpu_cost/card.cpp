@@ -12,6 +12,7 @@
 #include "backend/vulkan/pipeline.h"
 #include "core/error.h"
 #include "runtime/device_state.h"
+#include "runtime/engine.h"
 
 // The backend is the product's own. What it does not ask for, statistics, and what the driver has not without a card,
 // memory, is put in by replacing the driver's functions.
@@ -23,6 +24,7 @@ constexpr std::string_view kRadv = "RADV ";  // in a device's name, before the c
 
 PFN_vkCreateDevice create_device = nullptr;
 PFN_vkCreateComputePipelines create_pipelines = nullptr;
+PFN_vkGetPipelineExecutableStatisticsKHR statistics_of = nullptr;
 PFN_vkGetBufferMemoryRequirements memory_requirements = nullptr;
 
 VkResult VKAPI_PTR create_device_with_statistics(VkPhysicalDevice physical, const VkDeviceCreateInfo* wanted,
@@ -70,7 +72,7 @@ VkResult VKAPI_PTR map_on_host(VkDevice, VkDeviceMemory memory, VkDeviceSize off
 
 void VKAPI_PTR free_on_host(VkDevice, VkDeviceMemory memory, const VkAllocationCallbacks*) { std::free(memory); }
 
-void give_memory(vulkan::Context& context) {
+void give_memory(vk::Context& context) {
   context.memory_properties = {
       .memoryTypeCount = 1,
       .memoryTypes = {{VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
@@ -85,17 +87,28 @@ void give_memory(vulkan::Context& context) {
   context.vk.vkFreeMemory = free_on_host;
 }
 
-vulkan::VulkanBackend& backend_of(Device& device) {
-  return dynamic_cast<vulkan::VulkanBackend&>(runtime::Inside::of(device)->backend());
+vk::VulkanBackend& backend_of(Device& device) {
+  return dynamic_cast<vk::VulkanBackend&>(runtime::Inside::of(device)->backend());
 }
 
 Result<Device> open_with_statistics() {
-  const auto instance = vulkan::Instance::create({});  // which loads the function to replace
-  if (!instance) return instance.error();
-  create_device = std::exchange(vkCreateDevice, create_device_with_statistics);
-  auto device = Device::open({.device = "vulkan:0"});
-  vkCreateDevice = create_device;
-  return device;
+  auto made = vk::Instance::create({});
+  if (!made) return made.error();
+  const std::shared_ptr<vk::Instance> instance = std::move(made).value();
+  create_device = std::exchange(instance->vk.vkCreateDevice, create_device_with_statistics);
+  auto physical = instance->physical_devices();
+  if (!physical) return physical.error();
+  auto info = instance->describe(physical->front(), "vulkan:0");
+  if (!info) return info.error();
+  auto context = vk::Context::create(instance, physical->front());
+  if (!context) return context.error();
+  auto pipelines = vk::PipelineCache::create(*context, {});
+  if (!pipelines) return pipelines.error();
+  statistics_of = reinterpret_cast<PFN_vkGetPipelineExecutableStatisticsKHR>(
+      instance->vk.vkGetDeviceProcAddr((*context)->device, "vkGetPipelineExecutableStatisticsKHR"));
+  return runtime::device_on(std::make_unique<vk::VulkanBackend>(std::move(info).value(), std::move(context).value(),
+                                                                std::move(pipelines).value()),
+                            {});
 }
 
 Device open_radv() {
@@ -107,7 +120,7 @@ Device open_radv() {
   if (device.info().name.find(kRadv) == std::string::npos) {
     throw std::runtime_error(fmt::format("the device is {}; {}", device.info().name, kWanted));
   }
-  vulkan::Context& context = *backend_of(device).context();
+  vk::Context& context = *backend_of(device).context();
   create_pipelines = std::exchange(context.vk.vkCreateComputePipelines, create_pipeline_with_statistics);
   give_memory(context);
   return device;
@@ -133,19 +146,18 @@ std::string Card::chip() const {
 }
 
 Cost Card::cost_of(const runtime::Kernel& kernel, const runtime::Constants& constants) {
-  vulkan::VulkanBackend& backend = backend_of(device_);
-  const vulkan::Context& context = *backend.context();
+  vk::VulkanBackend& backend = backend_of(device_);
+  const vk::Context& context = *backend.context();
   const auto built = backend.build(kernel, constants).value();
   const VkPipelineExecutableInfoKHR executable{.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
-                                               .pipeline = dynamic_cast<vulkan::ComputePipeline&>(*built).pipeline()};
+                                               .pipeline = dynamic_cast<vk::ComputePipeline&>(*built).pipeline()};
   constexpr uint32_t kMany = 256;
   uint32_t count = kMany;
   std::vector<VkPipelineExecutableStatisticKHR> statistics(
       count, {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
-  const VkResult result =
-      context.vk.vkGetPipelineExecutableStatisticsKHR(context.device, &executable, &count, statistics.data());
+  const VkResult result = statistics_of(context.device, &executable, &count, statistics.data());
   if (result != VK_SUCCESS) {
-    throw std::runtime_error(vulkan::driver_error(fmt::format("{}: no statistics", kernel.name), result).message);
+    throw std::runtime_error(vk::driver_error(fmt::format("{}: no statistics", kernel.name), result).message);
   }
   statistics.resize(count);
   Cost cost{};

@@ -78,7 +78,7 @@ class AttendLayouts : public OnSharedDevice {
   // what has left the window is NaN.
   KvView lay_out(const Case& of, const std::vector<Numbers>& k, const std::vector<Numbers>& v) {
     KvView kv{.k = lay_side(of, KvSide::keys, k), .v = lay_side(of, KvSide::values, v), .window = of.window};
-    for (const Numbers& sequence : k) kv.lengths.push_back(sequence.length());
+    for (const Numbers& sequence : k) kv.lengths.edit().push_back(sequence.length());
     return kv;
   }
 
@@ -273,7 +273,7 @@ class AttendLayouts : public OnSharedDevice {
         pages->sinks = sink_pool.take();
         for (std::uint64_t p = 0; p < of.sinks; ++p) fill_slot(sink_bytes, sinks, *pages->sinks, p, sequences[i], p);
       }
-      view.sequences.push_back(std::move(pages));
+      view.sequences.edit().push_back(std::move(pages));
     }
     view.dense.buffer = upload(dense_bytes);
     if (turbo == nullptr) return view;

@@ -138,13 +138,13 @@ class AttendOnDevice : public AttendLayouts {
   // A view of some of the sequences, as long as they are or as said.
   static KvView some_of(const KvView& all, std::span<const std::size_t> sequences) {
     KvView kv = all;
-    kv.lengths.clear();
-    kv.k.sequences.clear();
-    kv.v.sequences.clear();
+    kv.lengths.edit().clear();
+    kv.k.sequences.edit().clear();
+    kv.v.sequences.edit().clear();
     for (const std::size_t sequence : sequences) {
-      kv.lengths.push_back(all.lengths[sequence]);
-      kv.k.sequences.push_back(all.k.sequences[sequence]);
-      kv.v.sequences.push_back(all.v.sequences[sequence]);
+      kv.lengths.edit().push_back(all.lengths[sequence]);
+      kv.k.sequences.edit().push_back(all.k.sequences[sequence]);
+      kv.v.sequences.edit().push_back(all.v.sequences[sequence]);
     }
     return kv;
   }

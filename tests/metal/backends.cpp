@@ -7,14 +7,14 @@
 namespace rota::cpu {
 extern const runtime::BackendEntry kBackend;
 }
-namespace rota::metal {
+namespace rota::mtl {
 extern const runtime::BackendEntry kBackend;
 }
 
 namespace rota::runtime {
 
 std::span<const BackendEntry> backends() noexcept {
-  static const std::array table{cpu::kBackend, metal::kBackend};
+  static const std::array table{cpu::kBackend, mtl::kBackend};
   return table;
 }
 

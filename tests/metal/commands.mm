@@ -29,7 +29,8 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
  @public
   Counted<Kind::command_buffer> counted;
   std::shared_ptr<Worker> worker;
-  std::vector<std::unique_ptr<RecordedEncoder>> encoders;
+  id<MTLDevice> device;  // exists for ever
+  RecordedCommands commands;
   std::unique_ptr<Submission> submission;
   NSMutableArray* handlers;
   NSMutableArray* references;  // nil: whoever encodes keeps them alive
@@ -41,8 +42,9 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
   NSError* failure;
   double start, end;
 }
-- (id)initWithWorker:(const std::shared_ptr<Worker>&)queue;
+- (id)initWithQueue:(RotaQueue*)queue;
 - (void)keep:(id)object;
+- (RecordedEncoder*)addEncoder;
 @end
 
 @implementation RotaEncoder
@@ -52,6 +54,10 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
   [pipeline release];
   [owner release];
   [super dealloc];
+}
+
+- (id<MTLDevice>)device {
+  return [owner device];
 }
 
 - (RecordedEncoder*)open {
@@ -81,7 +87,13 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
   }
   if (offset >= [buffer length]) rota_misuse("a buffer is bound with an offset that is not below its length");
   [owner keep:buffer];
-  [self bind:{static_cast<unsigned>(index), static_cast<char*>([buffer contents]), [buffer length], offset, {}}];
+  const RotaBuffer* bound_buffer = static_cast<RotaBuffer*>(buffer);
+  [self bind:{static_cast<unsigned>(index),
+              static_cast<char*>(bound_buffer->memory),
+              [buffer length],
+              offset,
+              {},
+              (bound_buffer->how & MTLResourceHazardTrackingModeUntracked) == 0}];
 }
 
 - (void)setBytes:(const void*)bytes length:(NSUInteger)length atIndex:(NSUInteger)index {
@@ -119,6 +131,8 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 }
 
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
+  [self open];
+  if (take_barrier_fault()) return;
   if ((scope & MTLBarrierScopeBuffers) != 0) [self open]->commands.push_back(RecordedBarrier{});
 }
 
@@ -140,17 +154,21 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 @implementation RotaCommandBuffer
 
-- (id)initWithWorker:(const std::shared_ptr<Worker>&)queue {
+- (id)initWithQueue:(RotaQueue*)queue {
   self = [super init];
   if (self == nil) return nil;
-  worker = queue;
+  device = queue->owner;
+  worker = queue->worker;
   worker->acquire();
   handlers = [NSMutableArray new];
   return self;
 }
 
 - (void)dealloc {
-  if (state == MTLCommandBufferStatusNotEnqueued) worker->release();
+  if (state == MTLCommandBufferStatusNotEnqueued) {
+    for (NSValue* value in handlers) Block_release([value pointerValue]);
+    worker->release();
+  }
   [handlers release];
   [references release];
   [failure release];
@@ -162,15 +180,34 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 }
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type {
-  if (encoding || state != MTLCommandBufferStatusNotEnqueued) rota_misuse("an encoder is open, or all is committed");
+  RecordedEncoder* record = [self addEncoder];
   encoding = true;
-  encoders.push_back(std::make_unique<RecordedEncoder>());
-  encoders.back()->number = next_encoder();
-  encoders.back()->serial = type == MTLDispatchTypeSerial;
+  record->serial = type == MTLDispatchTypeSerial;
   RotaEncoder* encoder = [[RotaEncoder new] autorelease];
   encoder->owner = [self retain];
-  encoder->record = encoders.back().get();
+  encoder->record = record;
   return encoder;
+}
+
+- (RecordedEncoder*)addEncoder {
+  if (encoding || state != MTLCommandBufferStatusNotEnqueued) rota_misuse("an encoder is open, or all is committed");
+  commands.encoders.push_back(std::make_unique<RecordedEncoder>());
+  commands.encoders.back()->number = next_encoder();
+  return commands.encoders.back().get();
+}
+
+- (id<MTLDevice>)device {
+  return device;
+}
+
+- (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value {
+  if (!commands.encoders.empty()) rota_misuse("software Metal waits for events before the first encoder only");
+  if (state != MTLCommandBufferStatusNotEnqueued) rota_misuse("all is committed");
+  commands.waits.push_back({static_cast<RotaEvent*>(event)->timeline, value});
+}
+
+- (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value {
+  [self addEncoder]->commands.push_back(RecordedSignal{static_cast<RotaEvent*>(event)->timeline, value});
 }
 
 - (void)addCompletedHandler:(MTLCommandBufferHandler)handler {
@@ -182,7 +219,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 - (void)commit {
   if (encoding || state != MTLCommandBufferStatusNotEnqueued) rota_misuse("commit twice, or before endEncoding");
   state = MTLCommandBufferStatusCommitted;
-  submission = std::make_unique<Submission>(encoders);
+  submission = std::make_unique<Submission>(commands);
   RotaCommandBuffer* buffer = [self retain];
   worker->add([buffer] { [buffer run]; });
 }
@@ -245,10 +282,16 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 @implementation RotaQueue
 
-- (id)initWithMaxCommandBufferCount:(NSUInteger)count {
+- (id)initWithMaxCommandBufferCount:(NSUInteger)count device:(id<MTLDevice>)device {
   self = [super init];
-  if (self != nil) worker = Worker::start(count);
+  if (self == nil) return nil;
+  owner = device;
+  worker = Worker::start(count);
   return self;
+}
+
+- (id<MTLDevice>)device {
+  return owner;
 }
 
 - (void)dealloc {
@@ -257,13 +300,13 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 }
 
 - (id<MTLCommandBuffer>)commandBuffer {
-  RotaCommandBuffer* buffer = [[[RotaCommandBuffer alloc] initWithWorker:worker] autorelease];
+  RotaCommandBuffer* buffer = [[[RotaCommandBuffer alloc] initWithQueue:self] autorelease];
   buffer->references = [NSMutableArray new];
   return buffer;
 }
 
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences {
-  return [[[RotaCommandBuffer alloc] initWithWorker:worker] autorelease];
+  return [[[RotaCommandBuffer alloc] initWithQueue:self] autorelease];
 }
 
 - (void)addResidencySet:(id<MTLResidencySet>)set {

@@ -20,6 +20,8 @@ std::mutex g_mutex;
 std::condition_variable g_changed;
 unsigned g_holds = 0;
 unsigned g_failing_allocation = 0;
+unsigned g_dropped_barrier = 0;
+bool g_has_dropped_barrier = false;
 unsigned g_devices = 1;
 unsigned g_faults[3] = {};
 std::atomic<long> g_live[static_cast<size_t>(Kind::count)] = {};
@@ -96,6 +98,26 @@ bool take_allocation_fault() {
   if (g_failing_allocation == 0) return false;
   --g_failing_allocation;
   return g_failing_allocation == 0;
+}
+
+void drop_barrier(unsigned nth) {
+  const std::lock_guard lock(g_mutex);
+  g_dropped_barrier = nth;
+  g_has_dropped_barrier = false;
+}
+
+bool has_dropped_barrier() {
+  const std::lock_guard lock(g_mutex);
+  return g_has_dropped_barrier;
+}
+
+bool take_barrier_fault() {
+  const std::lock_guard lock(g_mutex);
+  if (g_dropped_barrier == 0) return false;
+  --g_dropped_barrier;
+  if (g_dropped_barrier != 0) return false;
+  g_has_dropped_barrier = true;
+  return true;
 }
 
 void set_device_count(unsigned count) {

@@ -9,6 +9,7 @@ namespace rota::test::metal {
 // True once for each fail_next(fault).
 bool take_fault(Fault fault);
 bool take_allocation_fault();
+bool take_barrier_fault();
 unsigned device_count();
 void add_resident(long allocations);
 

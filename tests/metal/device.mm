@@ -12,17 +12,25 @@ constexpr NSUInteger kMostBufferBytes = NSUInteger{4} << 30;
 
 @interface RotaDevice : NSObject <MTLDevice> {
   Counted<Kind::device> counted;
+  uint64_t number;
 }
+- (id)initWithNumber:(uint64_t)given;
 @end
 
 @implementation RotaDevice
+
+- (id)initWithNumber:(uint64_t)given {
+  self = [super init];
+  if (self != nil) number = given;
+  return self;
+}
 
 - (NSString*)name {
   return @"Software Metal";
 }
 
 - (uint64_t)registryID {
-  return 0x726f7461;  // "rota"
+  return 0x726f7461 + number;  // "rota"
 }
 
 - (BOOL)hasUnifiedMemory {
@@ -50,16 +58,24 @@ constexpr NSUInteger kMostBufferBytes = NSUInteger{4} << 30;
 }
 
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count {
-  return [[RotaQueue alloc] initWithMaxCommandBufferCount:count];
+  return [[RotaQueue alloc] initWithMaxCommandBufferCount:count device:self];
 }
 
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
   if (take_allocation_fault() || length == 0 || length > kMostBufferBytes) return nil;
-  return [[RotaBuffer alloc] initWithLength:length];
+  return [[RotaBuffer alloc] initWithLength:length options:options device:self];
 }
 
 - (id<MTLFence>)newFence {
   return [RotaFence new];
+}
+
+- (id<MTLEvent>)newEvent {
+  return [RotaEvent new];
+}
+
+- (id<MTLSharedEvent>)newSharedEvent {
+  return [RotaEvent new];
 }
 
 - (id<MTLLibrary>)newLibraryWithSource:(NSString*)source options:(MTLCompileOptions*)options error:(NSError**)error {
@@ -84,7 +100,7 @@ constexpr NSUInteger kMostBufferBytes = NSUInteger{4} << 30;
 @end
 
 NSArray* MTLCopyAllDevices(void) {
-  // One device, however often it is asked for: objects of Metal's devices are the same each time.
-  static RotaDevice* const device = [RotaDevice new];
-  return device_count() == 0 ? [NSArray new] : [[NSArray alloc] initWithObjects:device, nil];
+  // The same however often they are asked for, as objects of Metal's devices are.
+  static RotaDevice* const devices[] = {[[RotaDevice alloc] initWithNumber:0], [[RotaDevice alloc] initWithNumber:1]};
+  return [[NSArray alloc] initWithObjects:devices count:device_count()];
 }

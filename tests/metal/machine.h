@@ -26,6 +26,7 @@ struct Binding {
   char* first;
   size_t bytes;
   bool constant;  // bytes of the encoder: no one else touches them
+  bool tracked;   // what other encoders do with it is ordered
 };
 
 struct Dispatch {

@@ -31,11 +31,20 @@ void rota_misuse(const std::string& message);
 @interface RotaBuffer : NSObject <MTLBuffer> {
  @public
   rota::test::metal::Counted<rota::test::metal::Kind::buffer> counted;
+  id<MTLDevice> owner;  // exists for ever
+  MTLResourceOptions how;
   void* memory;
   NSUInteger bytes;
 }
 // Nil if there is no memory.
-- (id)initWithLength:(NSUInteger)length;
+- (id)initWithLength:(NSUInteger)length options:(MTLResourceOptions)options device:(id<MTLDevice>)device;
+@end
+
+@interface RotaEvent : NSObject <MTLSharedEvent> {
+ @public
+  rota::test::metal::Counted<rota::test::metal::Kind::event> counted;
+  std::shared_ptr<rota::test::metal::Timeline> timeline;
+}
 @end
 
 @interface RotaFence : NSObject <MTLFence> {
@@ -95,7 +104,8 @@ void rota_misuse(const std::string& message);
 @interface RotaQueue : NSObject <MTLCommandQueue> {
  @public
   rota::test::metal::Counted<rota::test::metal::Kind::queue> counted;
+  id<MTLDevice> owner;  // exists for ever
   std::shared_ptr<rota::test::metal::Worker> worker;
 }
-- (id)initWithMaxCommandBufferCount:(NSUInteger)count;
+- (id)initWithMaxCommandBufferCount:(NSUInteger)count device:(id<MTLDevice>)device;
 @end

@@ -26,16 +26,18 @@ void rota_misuse(const std::string& message) {
 
 @implementation RotaBuffer
 
-- (id)initWithLength:(NSUInteger)length {
+- (id)initWithLength:(NSUInteger)length options:(MTLResourceOptions)options device:(id<MTLDevice>)device {
   self = [super init];
   if (self == nil) return nil;
+  owner = device;
+  how = options;
   bytes = length;
   memory = Arena::get().allocate(length);
   if (memory == nullptr) {
     [self release];
     return nil;
   }
-  if (options().poison) std::memset(memory, 0xcd, length);
+  if (rota::test::metal::options().poison) std::memset(memory, 0xcd, length);
   add_buffer(memory);
   return self;
 }
@@ -48,8 +50,16 @@ void rota_misuse(const std::string& message) {
   [super dealloc];
 }
 
+- (id<MTLDevice>)device {
+  return owner;
+}
+
+- (MTLStorageMode)storageMode {
+  return (how >> 4) & 0xf;
+}
+
 - (void*)contents {
-  return memory;
+  return [self storageMode] == MTLStorageModeShared ? memory : nullptr;
 }
 
 - (NSUInteger)length {
@@ -64,6 +74,24 @@ void rota_misuse(const std::string& message) {
   self = [super init];
   if (self != nil) fence = std::make_shared<Fence>();
   return self;
+}
+
+@end
+
+@implementation RotaEvent
+
+- (id)init {
+  self = [super init];
+  if (self != nil) timeline = std::make_shared<Timeline>();
+  return self;
+}
+
+- (uint64_t)signaledValue {
+  return timeline->value();
+}
+
+- (void)setSignaledValue:(uint64_t)value {
+  timeline->signal(value, {});
 }
 
 @end

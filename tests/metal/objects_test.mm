@@ -121,6 +121,34 @@ TEST_F(SoftwareMetalObjects, RunHandlersAndLimitCommandBuffers) {
   later.join();
 }
 
+TEST_F(SoftwareMetalObjects, ReleaseTheHandlersOfWhatIsNeverCommitted) {
+  const Gpu gpu;
+  const auto held = std::make_shared<int>(0);
+  @autoreleasepool {
+    const auto copy = held;
+    [[gpu.queue() commandBuffer] addCompletedHandler:^(id<MTLCommandBuffer>) {
+      ++*copy;
+    }];
+  }
+  EXPECT_EQ(held.use_count(), 1);
+  EXPECT_EQ(*held, 0);
+}
+
+TEST_F(SoftwareMetalObjects, KnowTheirDeviceAndStorage) {
+  const Gpu gpu;
+  const Buffer shared = gpu.buffer(4);
+  EXPECT_EQ([shared.object.get() storageMode], NSUInteger { MTLStorageModeShared });
+  EXPECT_EQ([shared.object.get() device], gpu.device());
+  EXPECT_EQ([gpu.queue() device], gpu.device());
+  EXPECT_EQ([[gpu.queue() commandBuffer] device], gpu.device());
+  const Ref hidden([gpu.device() newBufferWithLength:16 options:MTLResourceStorageModePrivate]);
+  EXPECT_EQ([hidden.get() contents], nullptr);
+  set_device_count(2);
+  NSArray* const devices = [MTLCopyAllDevices() autorelease];
+  set_device_count(1);
+  EXPECT_NE([[devices objectAtIndex:0] registryID], [[devices objectAtIndex:1] registryID]);
+}
+
 TEST_F(SoftwareMetalObjects, NoticeABufferThatEndsTooEarly) {
   const Gpu gpu;
   const Kernel copy = gpu.kernel(kCopy, "copy");

@@ -51,6 +51,11 @@ bool History::is_before(uint32_t interval) const {
   return before_[static_cast<size_t>(after - events_.begin()) - 1];
 }
 
+bool History::is_of_another_encoder(uint32_t interval) const {
+  const auto after = event_after(events_, interval);
+  return after == events_.begin() || (after - 1)->encoder != events_.back().encoder;
+}
+
 uint64_t History::oldest_encoder() const {
   uint64_t oldest = UINT64_MAX;
   for (const Event& event : events_) oldest = std::min(oldest, event.encoder);

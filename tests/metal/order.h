@@ -1,5 +1,5 @@
-// Which dispatches are over before another begins: by barriers inside an encoder, fences between encoders, and the
-// host's waiting. Buffers are untracked, so nothing else orders them.
+// Which dispatches are over before another begins: by barriers inside an encoder, fences and events between encoders,
+// and the host's waiting. Nothing else orders uses of an untracked buffer.
 
 #pragma once
 
@@ -34,6 +34,9 @@ class History {
 
   // Of an interval above the floor that belongs to an earlier dispatch.
   bool is_before(uint32_t interval) const;
+
+  // Of such an interval: whether its dispatch was of another encoder than the current one.
+  bool is_of_another_encoder(uint32_t interval) const;
 
   // Encoders below this number are in no clock's interest any more.
   uint64_t oldest_encoder() const;

@@ -60,6 +60,7 @@ enum class Kind {
   encoder,
   archive,
   residency_set,
+  event,
   count
 };
 size_t live(Kind kind);
@@ -69,7 +70,9 @@ size_t resident_allocations();  // in committed residency sets
 enum class Fault { library, pipeline, command_buffer };
 void fail_next(Fault fault);
 void fail_allocation(unsigned nth);     // 1 is the next
-void set_device_count(unsigned count);  // 0 or 1, until set again
+void drop_barrier(unsigned nth);        // of those that encoders get from now on; 0: none
+bool has_dropped_barrier();             // whether that one came
+void set_device_count(unsigned count);  // 0 to 2, until set again
 
 // Committed command buffers do not start while it lives.
 class Hold {

@@ -251,6 +251,33 @@ TEST_F(SoftwareMetal, FindsAMissingFenceBetweenCommandBuffers) {
       "no barrier or fence"));
 }
 
+TEST_F(SoftwareMetal, OrdersEncodersByEventsAndTrackedBuffers) {
+  const Gpu gpu;
+  const Kernel copy = gpu.kernel(kCopy, "copy");
+  using Errors = std::vector<std::string>;
+  const auto calls_on = [&](MTLResourceOptions hazards) {
+    const Buffer a = gpu.buffer(64, hazards), b = gpu.buffer(64, hazards), c = gpu.buffer(64, hazards);
+    return std::pair{Call{.kernel = copy, .buffers = {b, a}, .threads = 64},
+                     Call{.kernel = copy, .buffers = {c, b}, .threads = 64}};
+  };
+  const auto [first, second] = calls_on(MTLResourceHazardTrackingModeUntracked);
+  const auto event = gpu.event(), other = gpu.event();
+  EXPECT_EQ(gpu.run_all({{Pass{.calls = {first}, .signal_event = event.get()}},
+                         {Pass{.calls = {second}, .wait_event = event.get()}}}),
+            Errors(2));
+  EXPECT_EQ([event.get() signaledValue], 1u);
+  [other.get() setSignaledValue:1];  // by the host, after nothing
+  EXPECT_TRUE(has(gpu.run_all({{Pass{.calls = {first}, .signal_event = event.get()}},
+                               {Pass{.calls = {second}, .wait_event = other.get()}}})[1],
+                  "no barrier or fence"));
+
+  const auto [tracked_first, tracked_second] = calls_on(MTLResourceHazardTrackingModeTracked);
+  EXPECT_EQ(gpu.run_all({{Pass{.calls = {tracked_first}}}, {Pass{.calls = {tracked_second}}}}), Errors(2));
+  EXPECT_EQ(gpu.run({Pass{.calls = {tracked_first}}, Pass{.calls = {tracked_second}}}), "");
+  EXPECT_TRUE(has(gpu.run({Pass{.calls = {tracked_first, tracked_second}}}), "no barrier or fence"))
+      << "inside of an encoder barriers order";
+}
+
 TEST_F(SoftwareMetal, RefusesWhatIsNoMetal) {
   const Gpu gpu;
   const auto error = [&](const std::string& source) { return gpu.kernel(source, "k").error; };

@@ -22,9 +22,10 @@ std::vector<Binding> bindings_of(const RecordedDispatch& dispatch) {
   std::vector<Binding> bindings;
   for (const RecordedBuffer& buffer : dispatch.buffers) {
     if (buffer.memory == nullptr) {
-      bindings.push_back({buffer.index, buffer.bytes->data(), buffer.bytes->size(), true});
+      bindings.push_back({buffer.index, buffer.bytes->data(), buffer.bytes->size(), true, false});
     } else {
-      bindings.push_back({buffer.index, buffer.memory + buffer.offset, buffer.length - buffer.offset, false});
+      bindings.push_back(
+          {buffer.index, buffer.memory + buffer.offset, buffer.length - buffer.offset, false, buffer.tracked});
     }
   }
   return bindings;
@@ -58,13 +59,33 @@ void remove_buffer(const void* memory) {
   g_buffers.erase(memory);
 }
 
-Submission::Submission(const std::vector<std::unique_ptr<RecordedEncoder>>& encoders) : encoders_(encoders) {
+uint64_t Timeline::value() const {
+  const std::lock_guard lock(mutex_);
+  return value_;
+}
+
+void Timeline::signal(uint64_t value, const Clock& clock) {
+  const std::lock_guard lock(mutex_);
+  if (value <= value_) return;  // whoever waits for it has gone on
+  value_ = value;
+  merge(clock_, clock);
+  changed_.notify_all();
+}
+
+Clock Timeline::wait(uint64_t value) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return value_ >= value; });
+  return clock_;
+}
+
+Submission::Submission(const RecordedCommands& commands) : commands_(commands) {
   const std::lock_guard lock(g_mutex);
   completed_ = g_running.empty() ? last_interval() : *g_running.begin() - 1;
   g_floors.insert(completed_);
 }
 
 std::string Submission::run() {
+  for (const RecordedSignal& wait : commands_.waits) merge(waited_, wait.timeline->wait(wait.value));
   const std::lock_guard machine(g_machine_mutex);
   uint32_t first = 0;
   {
@@ -82,15 +103,16 @@ std::string Submission::run() {
 }
 
 std::string Submission::run_locked() {
-  if (take_fault(Fault::command_buffer)) return "the test asked for this error";
-  std::string error;
-  for (const auto& encoder : encoders_) run_encoder(*encoder, error);
+  std::string error = take_fault(Fault::command_buffer) ? "the test asked for this error" : "";
+  forget_old_encoders(waited_);
+  over_ = waited_;
+  for (const auto& encoder : commands_.encoders) run_encoder(*encoder, error);
   return error;
 }
 
 // After an error no more dispatches run, but fences are updated, or what waits for them would look unordered.
 void Submission::run_encoder(const RecordedEncoder& encoder, std::string& error) {
-  Clock clock;
+  Clock clock = waited_;
   uint32_t dispatches = 0;
   for (const Command& command : encoder.commands) {
     if (std::holds_alternative<RecordedBarrier>(command)) clock[encoder.number] = dispatches;
@@ -102,6 +124,7 @@ void Submission::run_encoder(const RecordedEncoder& encoder, std::string& error)
       update->fence->clock = clock;
       update->fence->clock[encoder.number] = dispatches;
     }
+    if (const auto* signal = std::get_if<RecordedSignal>(&command)) signal->timeline->signal(signal->value, over_);
     const auto* recorded = std::get_if<RecordedDispatch>(&command);
     if (recorded == nullptr || !error.empty()) continue;
     error = recorded->error.empty() ? ended_buffer(*recorded) : recorded->error;
@@ -113,6 +136,8 @@ void Submission::run_encoder(const RecordedEncoder& encoder, std::string& error)
     std::copy(recorded->threads, recorded->threads + 3, dispatch.threads);
     error = run_dispatch(dispatch, g_history);
   }
+  merge(over_, clock);
+  over_[encoder.number] = dispatches;
 }
 
 Worker::Worker(size_t most) : most_(most) {}

@@ -22,12 +22,27 @@ struct Fence {
   Clock clock;  // what the encoder that updated it last had before it
 };
 
+// What an event is made of.
+class Timeline {
+ public:
+  uint64_t value() const;
+  void signal(uint64_t value, const Clock& clock);  // the clock has what is over by then
+  Clock wait(uint64_t value);                       // of what was signaled
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t value_ = 0;
+  Clock clock_;
+};
+
 struct RecordedBuffer {
   unsigned index = 0;
   char* memory = nullptr;  // of the buffer; null: `bytes` are the constants
   size_t length = 0;
   size_t offset = 0;
   std::shared_ptr<std::vector<char>> bytes;
+  bool tracked = false;  // Metal orders its uses in different encoders
 };
 
 struct RecordedDispatch {
@@ -45,7 +60,12 @@ struct RecordedWait {
 struct RecordedUpdate {
   std::shared_ptr<Fence> fence;
 };
-using Command = std::variant<RecordedDispatch, RecordedBarrier, RecordedWait, RecordedUpdate>;
+// Of an event, in a place of its own between encoders.
+struct RecordedSignal {
+  std::shared_ptr<Timeline> timeline;
+  uint64_t value;
+};
+using Command = std::variant<RecordedDispatch, RecordedBarrier, RecordedWait, RecordedUpdate, RecordedSignal>;
 
 struct RecordedEncoder {
   uint64_t number = 0;  // no other encoder has it
@@ -54,10 +74,16 @@ struct RecordedEncoder {
 };
 uint64_t next_encoder();
 
+// What a command buffer has before it is committed.
+struct RecordedCommands {
+  std::vector<RecordedSignal> waits;  // before all encoders
+  std::vector<std::unique_ptr<RecordedEncoder>> encoders;
+};
+
 // A committed command buffer.
 class Submission {
  public:
-  explicit Submission(const std::vector<std::unique_ptr<RecordedEncoder>>& encoders);
+  explicit Submission(const RecordedCommands& commands);
 
   // Returns what went wrong, or nothing. From its return on, what is committed comes after it.
   std::string run();
@@ -66,7 +92,9 @@ class Submission {
   std::string run_locked();
   void run_encoder(const RecordedEncoder& encoder, std::string& error);
 
-  const std::vector<std::unique_ptr<RecordedEncoder>>& encoders_;
+  const RecordedCommands& commands_;
+  Clock waited_;        // what comes before all of it
+  Clock over_;          // what its encoders so far have before them, and they themselves
   uint32_t completed_;  // intervals up to this one were over when it was committed
 };
 

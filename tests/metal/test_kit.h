@@ -70,6 +70,8 @@ struct Pass {
   bool barriers = false;  // between calls
   id<MTLFence> wait = nil;
   id<MTLFence> update = nil;
+  id<MTLEvent> wait_event = nil;  // for 1, before the encoder
+  id<MTLEvent> signal_event = nil;
 };
 
 class Gpu {
@@ -82,7 +84,8 @@ class Gpu {
   id<MTLDevice> device() const { return device_.get(); }
   id<MTLCommandQueue> queue() const { return queue_.get(); }
 
-  Buffer buffer(size_t words) const;
+  Buffer buffer(size_t words, MTLResourceOptions hazards = MTLResourceHazardTrackingModeUntracked) const;
+  Ref<id<MTLSharedEvent>> event() const { return Ref<id<MTLSharedEvent>>([device() newSharedEvent]); }
   Ref<id<MTLFence>> fence() const { return Ref<id<MTLFence>>([device() newFence]); }
   Kernel kernel(const std::string& source, const std::string& name, const Settings& settings = {}) const;
 

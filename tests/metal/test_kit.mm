@@ -13,6 +13,7 @@ std::string words_of(NSError* error) {
 }
 
 id<MTLCommandBuffer> encode(id<MTLCommandBuffer> commands, const Pass& pass) {
+  if (pass.wait_event != nil) [commands encodeWaitForEvent:pass.wait_event value:1];
   id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoderWithDispatchType:pass.type];
   if (pass.wait != nil) [encoder waitForFence:pass.wait];
   for (const Call& call : pass.calls) {
@@ -29,6 +30,7 @@ id<MTLCommandBuffer> encode(id<MTLCommandBuffer> commands, const Pass& pass) {
   }
   if (pass.update != nil) [encoder updateFence:pass.update];
   [encoder endEncoding];
+  if (pass.signal_event != nil) [commands encodeSignalEvent:pass.signal_event value:1];
   return commands;
 }
 
@@ -43,8 +45,8 @@ Gpu::Gpu() : pool_([NSAutoreleasePool new]) {
 
 Gpu::~Gpu() { [pool_ release]; }
 
-Buffer Gpu::buffer(size_t words) const {
-  const MTLResourceOptions how = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
+Buffer Gpu::buffer(size_t words, MTLResourceOptions hazards) const {
+  const MTLResourceOptions how = MTLResourceStorageModeShared | hazards;
   return {Ref<id<MTLBuffer>>([device() newBufferWithLength:words * sizeof(uint32_t) options:how])};
 }
 

@@ -82,6 +82,11 @@ struct Earlier {
   uint32_t now;
 };
 
+bool is_ordered(uint32_t interval, const Binding& binding) {
+  const History& history = *g_watch.history;
+  return history.is_before(interval) || (binding.tracked && history.is_of_another_encoder(interval));
+}
+
 [[gnu::noinline]] void check_order(const Earlier& earlier, Access access, const Place& place) {
   const Watch& w = g_watch;
   const uint32_t interval = earlier.interval;
@@ -90,7 +95,7 @@ struct Earlier {
     conflict(access, place, "which another thread touches between the same barriers");
   }
   if (interval >= w.dispatch_first) conflict(access, place, "which another threadgroup of the dispatch touches");
-  if (w.history->is_before(interval)) return;
+  if (is_ordered(interval, *place.binding)) return;
   conflict(access, place, "which an earlier dispatch touches that no barrier or fence orders before this one");
 }
 
@@ -114,7 +119,7 @@ inline void touch(Word& word, const Place& place) {
       return;
     }
     const bool is_other = word.read > w.floor && word.read < w.group_first;
-    if (is_other && (word.other_read < w.dispatch_first && w.history->is_before(word.other_read))) {
+    if (is_other && (word.other_read < w.dispatch_first && is_ordered(word.other_read, *place.binding))) {
       word.other_read = word.read;
     }
     word.read = w.interval;

@@ -146,6 +146,19 @@ void Queue::run(const runtime::Command& command) noexcept {
   });
 }
 
+void Queue::run(const runtime::Batch& batch) noexcept {
+  std::size_t index = 0;
+  for (const runtime::Command& command : batch.commands.all()) {
+    if (!batch.trace) {
+      run(command);
+      continue;
+    }
+    const std::chrono::nanoseconds begin = runtime::steady_now();
+    run(command);
+    batch.trace->ran(index++, begin, runtime::steady_now() - begin);
+  }
+}
+
 // Precondition: has_unled(). Up to the batch with `last_ticket`, or until there is no more.
 void Queue::lead(Lock& lock, std::uint64_t last_ticket) noexcept {
   led_ = true;
@@ -155,7 +168,7 @@ void Queue::lead(Lock& lock, std::uint64_t last_ticket) noexcept {
       const Job job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
-      for (const runtime::Command& command : job.batch.commands.all()) run(command);
+      run(job.batch);
       lock.lock();
       finished_ticket_ = job.ticket;
       lock.unlock();

@@ -59,6 +59,7 @@ class Queue {
   void work(std::uint32_t thread) noexcept;
   void take_part() noexcept;  // what a thread of the caller's does, in parallel_for
   void lead(Lock& lock, std::uint64_t last_ticket) noexcept;
+  void run(const runtime::Batch& batch) noexcept;
   void run(const runtime::Command& command) noexcept;
   template <class Done>
   void help(std::uint32_t thread, const Done& done) noexcept;

@@ -3,19 +3,19 @@
 #include <random>
 
 #include "harness/on_device.h"
+#include "in_metal_engine.h"
 #include "ops/store/store_reference.h"
 #include "software_metal.h"
 
 // Failures are Metal's own, asked for from software Metal.
 
-namespace rota::metal {
+namespace rota::mtl {
 namespace {
 
 using test::expect_error;
 using test::make_pair;
 using test::run_store;
 using test::metal::Fault;
-using test::metal::Kind;
 
 class OnMetal : public test::OnDevice {
  protected:
@@ -129,13 +129,7 @@ TEST(OpenMetal, TellsWhatTheDeviceCanDo) {
 }
 
 // After all of the above.
-TEST(ZzzMetal, LeavesNoObjectBehind) {
-  for (int kind = 0; kind < static_cast<int>(Kind::count); ++kind) {
-    if (static_cast<Kind>(kind) == Kind::device) continue;  // the system's own
-    EXPECT_EQ(test::metal::live(static_cast<Kind>(kind)), 0U) << "kind " << kind;
-  }
-  EXPECT_EQ(test::metal::resident_allocations(), 0U);
-}
+TEST(ZzzMetal, LeavesNoObjectBehind) { expect_no_objects(); }
 
 }  // namespace
-}  // namespace rota::metal
+}  // namespace rota::mtl

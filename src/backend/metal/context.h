@@ -1,15 +1,18 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include "backend/metal/completion.h"
 #include "backend/metal/objc.h"
+#include "rota/metal.h"
 #include "runtime/backend.h"
 
-namespace rota::metal {
+namespace rota::mtl {
 
 using OnMessage = std::function<void(std::string_view)>;
 
@@ -17,6 +20,9 @@ using OnMessage = std::function<void(std::string_view)>;
 class Context {
  public:
   static Result<std::shared_ptr<Context>> create(Owned<id<MTLDevice>> device, OnMessage on_message);
+
+  // An engine's device, and its queue if it lends one.
+  static Result<std::shared_ptr<Context>> adopt(const metal::Adoption& adoption);
   ~Context();
 
   Context(const Context&) = delete;
@@ -31,11 +37,24 @@ class Context {
   Error lose(std::string_view call, std::string words);
   Status alive() const;
 
+  // The same, if a command buffer ended in error.
+  Status lose_by(std::string_view call, const Completion& completion);
+
+  bool is_adopted() const noexcept { return adopted_; }
+
+  // An error if the device was adopted without a queue, with the call that needs one.
+  Status check_queue(std::string_view call) const;
+
+  // Whether it is one object of the driver's, however it was come by.
+  bool is_on(id<MTLDevice> device) const noexcept { return [device registryID] == [device_.get() registryID]; }
+
   id<MTLDevice> device() const noexcept { return device_.get(); }
   id<MTLCommandQueue> queue() const noexcept { return queue_.get(); }
 
-  // Buffers are untracked: each command buffer waits for the one before it by this fence.
+  // Buffers may be untracked: each command buffer waits for the one before it by this fence.
   id<MTLFence> fence() const noexcept { return fence_.get(); }
+
+  std::chrono::nanoseconds patience = runtime::kForever;  // with work that the caller must let go on
 
  private:
   Context(Owned<id<MTLDevice>> device, OnMessage on_message) noexcept
@@ -43,6 +62,7 @@ class Context {
 
   Owned<id<MTLDevice>> device_;
   OnMessage on_message_;
+  bool adopted_ = false;
   Owned<id<MTLCommandQueue>> queue_;
   Owned<id<MTLFence>> fence_;
   std::mutex residency_mutex_;
@@ -51,4 +71,4 @@ class Context {
   std::string lost_;  // empty: alive
 };
 
-}  // namespace rota::metal
+}  // namespace rota::mtl

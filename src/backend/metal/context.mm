@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace rota::metal {
+namespace rota::mtl {
 namespace {
 
 // Of command buffers that have not finished: commandBuffer blocks at the next one. Metal's own default.
@@ -31,6 +31,21 @@ Result<std::shared_ptr<Context>> Context::create(Owned<id<MTLDevice>> device, On
   }
   made->residency_ = residency_of(made->device());
   if (made->residency_) [made->queue() addResidencySet:made->residency_.get()];
+  return made;
+}
+
+// Metal makes resident what is bound, and the queue is the engine's: so there is no set.
+Result<std::shared_ptr<Context>> Context::adopt(const metal::Adoption& adoption) {
+  std::shared_ptr<Context> made(new Context(retained(object_of<id<MTLDevice>>(adoption.device)), {}));
+  made->adopted_ = true;
+  made->patience = adoption.patience;
+  made->queue_ = retained(object_of<id<MTLCommandQueue>>(adoption.queue));
+  if (!made->queue_) return made;
+  if (!made->is_on([made->queue() device])) {
+    return core::refuse({"adopt", {"queue"}}, "of another device", "one of the device that is adopted");
+  }
+  made->fence_ = Owned<id<MTLFence>>([made->device() newFence]);
+  if (!made->fence_) return Error{Errc::out_of_memory, "adopt: Metal refuses a fence"};
   return made;
 }
 
@@ -65,4 +80,18 @@ Status Context::alive() const {
   return lost_error("metal", lost_);
 }
 
-}  // namespace rota::metal
+Status Context::lose_by(std::string_view call, const Completion& completion) {
+  @autoreleasepool {
+    NSError* const error = completion.error();
+    if (error == nil) return {};
+    return lose(call, words_of(error));
+  }
+}
+
+Status Context::check_queue(std::string_view call) const {
+  if (queue_) return {};
+  return Error{Errc::unsupported,
+               core::text("{}: the device was adopted without a queue; wanted one, or metal::record()", call)};
+}
+
+}  // namespace rota::mtl

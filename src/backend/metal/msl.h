@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-namespace rota::metal {
+namespace rota::mtl {
 
 // How a specialization constant is set in MSL. One that bounds an array must be a macro of the whole library: function
 // constants are no constant expressions there.
@@ -31,4 +31,4 @@ inline constexpr std::uint32_t kMslParamsBuffer = 30;
 // Every kernel of this build.
 std::span<const MslKernel> msl_kernels() noexcept;
 
-}  // namespace rota::metal
+}  // namespace rota::mtl

@@ -8,7 +8,7 @@
 // Objective-C objects in C++ without automatic reference counting, so that every compiler that has the language will
 // do.
 
-namespace rota::metal {
+namespace rota::mtl {
 
 // Releases an object when it goes. Takes over the reference that methods named new... and copy... return.
 template <class Object>
@@ -36,6 +36,12 @@ Owned<Object> retained(Object object) noexcept {
   return Owned<Object>([object retain]);
 }
 
+// What an engine's handle points to.
+template <class Object>
+Object object_of(void* handle) noexcept {
+  return static_cast<Object>(handle);
+}
+
 inline std::string text_of(NSString* text) { return text == nil ? std::string() : std::string([text UTF8String]); }
 
 // Metal's own words, which end an error's message.
@@ -45,4 +51,4 @@ inline std::string words_of(NSError* error) {
 
 inline NSString* string_of(const std::string& text) { return [NSString stringWithUTF8String:text.c_str()]; }
 
-}  // namespace rota::metal
+}  // namespace rota::mtl

@@ -9,7 +9,7 @@
 #include "backend/metal/msl.h"
 #include "runtime/backend.h"
 
-namespace rota::metal {
+namespace rota::mtl {
 
 class ComputePipeline final : public runtime::Pipeline {
  public:
@@ -56,4 +56,4 @@ class Pipelines {
   std::list<Library> libraries_;         // the last one used first
 };
 
-}  // namespace rota::metal
+}  // namespace rota::mtl

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace rota::metal {
+namespace rota::mtl {
 namespace {
 
 const MslKernel* msl_of(std::string_view kernel) noexcept {
@@ -162,4 +162,4 @@ Status Pipelines::save() const {
   }
 }
 
-}  // namespace rota::metal
+}  // namespace rota::mtl

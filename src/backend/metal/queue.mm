@@ -1,49 +1,46 @@
 #include "backend/metal/queue.h"
 
-#include "backend/metal/memory.h"
-#include "backend/metal/msl.h"
-#include "backend/metal/pipeline.h"
+#include <algorithm>
+
+#include "backend/metal/commands.h"
 #include "core/error.h"
 
-namespace rota::metal {
+namespace rota::mtl {
 namespace {
 
-// A command buffer that runs for seconds meets the system's watchdog.
-constexpr std::size_t kMaxCommands = 64;
+// A command buffer that runs for seconds meets the system's watchdog. Metal tells when a command buffer ran, so a trace
+// gives one to each command; but a queue hands out 64, and a batch that waits for the engine must not wait for itself.
+constexpr std::size_t kMaxCommands = 64, kMaxTimedCommands = 32;
+
+std::chrono::nanoseconds nanoseconds_of(CFTimeInterval seconds) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
 
 // A command buffer while it is encoded.
-class Encoding {
+class Submission::Encoding {
  public:
-  explicit Encoding(Context& context) noexcept
-      : context_(context),
-        buffer_(retained([context.queue() commandBufferWithUnretainedReferences])),
-        encoder_(retained([buffer_.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent])) {
+  Encoding(Context& context, const std::vector<EventValue>& waits) noexcept
+      : context_(context), buffer_(retained([context.queue() commandBufferWithUnretainedReferences])) {
+    for (const EventValue& wait : waits) [buffer_.get() encodeWaitForEvent:wait.event.get() value:wait.value];
+    encoder_ = retained([buffer_.get() computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent]);
     [encoder_.get() waitForFence:context_.fence()];
   }
 
   bool begun() const noexcept { return buffer_ && encoder_; }
   std::size_t commands() const noexcept { return commands_; }
+  id<MTLCommandBuffer> buffer() const noexcept { return buffer_.get(); }
 
-  void add(const runtime::Command& command, const ComputePipeline& pipeline) noexcept {
-    const id<MTLComputeCommandEncoder> encoder = encoder_.get();
-    if (command.barrier_before && commands_ != 0) [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
-    [encoder setComputePipelineState:pipeline.state()];
-    NSUInteger index = 0;
-    for (const runtime::Binding& binding : command.bound()) {
-      [encoder setBuffer:static_cast<const BufferMemory&>(*binding.memory).buffer()
-                  offset:binding.bytes.begin
-                 atIndex:index++];
-    }
-    [encoder setBytes:command.params.data() length:command.params_bytes atIndex:kMslParamsBuffer];
-    [encoder dispatchThreadgroups:MTLSizeMake(command.dispatch.groups, 1, 1)
-            threadsPerThreadgroup:MTLSizeMake(pipeline.group_size(), 1, 1)];
+  void add(const runtime::Command& command, const runtime::Pipeline& pipeline) {
+    if (command.barrier_before && commands_ != 0) barrier(encoder_.get());
+    write(encoder_.get(), command, pipeline);
     ++commands_;
   }
 
-  Owned<id<MTLCommandBuffer>> end() noexcept {
+  void end() noexcept {
     [encoder_.get() updateFence:context_.fence()];
     [encoder_.get() endEncoding];
-    return std::move(buffer_);
   }
 
  private:
@@ -53,80 +50,109 @@ class Encoding {
   std::size_t commands_ = 0;
 };
 
-}  // namespace
+Submission::Submission(std::shared_ptr<Context> context, runtime::Batch batch, const metal::Order* order)
+    : context_(std::move(context)), held_(std::make_unique<Held>()) {
+  held_->batch = std::move(batch);
+  if (order == nullptr) return;
+  held_->waits = std::vector<EventValue>(order->waits.begin(), order->waits.end());
+  held_->signals = std::vector<EventValue>(order->signals.begin(), order->signals.end());
+}
 
 Status Submission::submit() {
   @autoreleasepool {
     if (Status status = context_->alive(); !status) return status;
-    const Status status = encode_all();
-    if (status.ok() || buffers_.empty()) return status;
-    static_cast<void>(wait_for(runtime::kForever));  // what was committed uses what the batch holds
+    const Status status = core::guarded([&] { return encode_all(); });
+    if (status.ok() || committed_ == 0) return status;
+    // What was committed uses what the batch holds.
+    if (!completion_->wait_until(runtime::deadline_after(context_->patience))) runtime::leave(std::move(held_));
     return context_->lose("submit", status.error().message);
   }
 }
 
+void Submission::commit(const Encoding& encoding) {
+  if (held_->batch.trace) timed_.reserve(timed_.size() + 1);  // what throws does so before anyone waits for the end
+  tell_end(encoding.buffer(), completion_);
+  if (held_->batch.trace && encoding.commands() > 0) timed_.push_back(retained(encoding.buffer()));
+  [encoding.buffer() commit];
+  ++committed_;
+}
+
 Status Submission::encode_all() {
-  buffers_.reserve((batch_.commands.size() + kMaxCommands - 1) / kMaxCommands);
+  const std::vector<EventValue> none;
   std::optional<Encoding> encoding;
-  const auto commit = [&] {
-    buffers_.push_back(encoding->end());
-    encoding.reset();
-    {
-      const std::lock_guard lock(completion_->mutex);
-      ++completion_->left;
-    }
-    const std::shared_ptr<Completion> completion = completion_;
-    [buffers_.back().get() addCompletedHandler:^(id<MTLCommandBuffer>) {
-      const std::lock_guard lock(completion->mutex);
-      if (--completion->left == 0) completion->all_done.notify_all();
-    }];
-    [buffers_.back().get() commit];
+  const auto begin = [&]() -> Status {
+    encoding.emplace(*context_, committed_ == 0 ? held_->waits : none);
+    if (encoding->begun()) return {};
+    return Error{Errc::out_of_memory, "submit: Metal refuses a command buffer"};
   };
-  auto pipeline = batch_.pipelines.begin();
-  for (const runtime::Command& command : batch_.commands.all()) {
-    if (!encoding) encoding.emplace(*context_);
-    if (!encoding->begun()) return Error{Errc::out_of_memory, "submit: Metal refuses a command buffer"};
-    encoding->add(command, static_cast<const ComputePipeline&>(**pipeline++));
-    if (encoding->commands() == kMaxCommands) commit();
+  const bool timed = held_->batch.trace && held_->batch.commands.size() <= kMaxTimedCommands;
+  const std::size_t most = timed ? 1 : kMaxCommands;
+  auto pipeline = held_->batch.pipelines.begin();
+  for (const runtime::Command& command : held_->batch.commands.all()) {
+    if (encoding && encoding->commands() == most) {
+      encoding->end();
+      commit(*encoding);
+      encoding.reset();
+    }
+    if (!encoding) {
+      if (Status status = begin(); !status) return status;
+    }
+    encoding->add(command, **pipeline++);
   }
-  if (encoding) commit();
+  // Without commands, events have their order all the same.
+  if (!encoding && held_->waits.empty() && held_->signals.empty()) return {};
+  if (!encoding) {
+    if (Status status = begin(); !status) return status;
+  }
+  encoding->end();
+  for (const EventValue& signal : held_->signals) {
+    [encoding->buffer() encodeSignalEvent:signal.event.get() value:signal.value];
+  }
+  commit(*encoding);
   return {};
 }
 
-Result<bool> Submission::wait_for(std::chrono::nanoseconds timeout) {
-  {
-    std::unique_lock lock(completion_->mutex);
-    const auto all_done = [this] { return completion_->left == 0; };
-    if (!completion_->all_done.wait_until(lock, runtime::deadline_after(timeout), all_done)) return false;
+void Submission::tell_trace() const noexcept {
+  if (!held_ || !held_->batch.trace) return;
+  const std::size_t commands = held_->batch.commands.size();
+  for (std::size_t command = 0; command < commands; ++command) {
+    if (timed_.size() != commands) {
+      held_->batch.trace->ran(command, {}, {});
+      continue;
+    }
+    const CFTimeInterval begin = [timed_[command].get() GPUStartTime];
+    const CFTimeInterval end = [timed_[command].get() GPUEndTime];
+    held_->batch.trace->ran(command, nanoseconds_of(begin), nanoseconds_of(end - begin));
   }
+}
+
+Result<bool> Submission::wait_for(std::chrono::nanoseconds timeout) {
+  if (!completion_->wait_until(runtime::deadline_after(timeout))) return false;
   if (Status status = outcome(); !status) return status.error();
   return true;
 }
 
-bool Submission::finished() noexcept {
-  const std::lock_guard lock(completion_->mutex);
-  return completion_->left == 0;
-}
-
-Status Submission::outcome() const {
-  @autoreleasepool {
-    for (const auto& buffer : buffers_) {
-      if ([buffer.get() status] != MTLCommandBufferStatusError) continue;
-      return context_->lose("wait", words_of([buffer.get() error]));
-    }
-    return {};
-  }
-}
-
 Queue::~Queue() {
-  while (const auto ticket = in_flight_.oldest()) {
-    static_cast<void>(in_flight_.wait_for(*ticket, runtime::kForever));
-    reclaim();
+  const auto deadline = runtime::deadline_after(context_->patience);
+  while (std::unique_ptr<Submission> submission = in_flight_.pop()) {
+    const auto left =
+        std::max(deadline - std::chrono::steady_clock::now(), std::chrono::steady_clock::duration::zero());
+    static_cast<void>(core::guarded([&] { return submission->wait_for(left); }));
+    if (submission->finished()) {
+      submission->tell_trace();
+    } else {
+      runtime::leave(std::move(submission));  // it waits for what the engine never signals
+    }
   }
+  recorded_.outlast(deadline);
 }
 
 void Queue::reclaim() {
-  in_flight_.retire([](const std::unique_ptr<Submission>& submission) { static_cast<void>(submission->outcome()); });
+  in_flight_.retire([](const std::unique_ptr<Submission>& submission) {
+    submission->tell_trace();
+    static_cast<void>(submission->outcome());
+  });
+  recorded_.reclaim();
 }
 
 Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket) {
@@ -134,11 +160,13 @@ Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket)
 }
 
 Result<bool> Queue::wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) {
-  auto finished = in_flight_.wait_for(ticket, timeout);
+  const std::shared_ptr<Completion> end = recorded_.end_of(ticket);
+  auto finished =
+      end ? Result<bool>(end->wait_until(runtime::deadline_after(timeout))) : in_flight_.wait_for(ticket, timeout);
   reclaim();
   if (!finished) return finished;
   if (Status status = context_->alive(); !status) return status.error();
   return finished;
 }
 
-}  // namespace rota::metal
+}  // namespace rota::mtl

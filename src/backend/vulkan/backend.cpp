@@ -2,22 +2,40 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 
 #include "backend/vulkan/pipeline.h"
+#include "backend/vulkan/placement.h"
 #include "core/error.h"
 #include "runtime/device_id.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 namespace {
 
 constexpr std::string_view kName = "vulkan";
 constexpr std::uint64_t kStagingBytes = 16U << 20;
+constexpr std::uint64_t kReadAtOnceBytes = 4U << 10;  // uncached, that takes less time than a submission
 
+// One of the two.
 class Prepared final : public runtime::PreparedBatch {
  public:
   explicit Prepared(std::unique_ptr<Submission> prepared) noexcept : submission(std::move(prepared)) {}
+  explicit Prepared(std::list<Recorded> one) noexcept : recorded(std::move(one)) {}
   std::unique_ptr<Submission> submission;
+  std::list<Recorded> recorded;
 };
+
+std::string_view call_of(const HostSide& host) { return host.to != nullptr ? "Buffer::read" : "Buffer::write"; }
+
+// A copy through the queue, by a buffer that an engine may have made for other uses.
+Status check_copy(const Context& context, const BufferMemory& memory, const HostSide& host) {
+  if (Status status = context.check_queue(call_of(host)); !status) return status;
+  const bool reads = host.to != nullptr;
+  const auto wanted = reads ? VK_BUFFER_USAGE_TRANSFER_SRC_BIT : VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  if ((memory.usage() & static_cast<VkBufferUsageFlags>(wanted)) != 0) return {};
+  return core::refuse({call_of(host), {"the buffer"}}, "neither mapped nor made for transfers",
+                      "usage {}, or a mapping", reads ? "TRANSFER_SRC" : "TRANSFER_DST");
+}
 
 Result<std::vector<DeviceInfo>> list() {
   const runtime::ForDrivers inherited;
@@ -28,7 +46,7 @@ Result<std::vector<DeviceInfo>> list() {
   std::vector<DeviceInfo> devices;
   Status unfit;
   for (std::size_t index = 0; index < physical->size(); ++index) {
-    auto info = describe((*physical)[index], runtime::device_id(kName, index));
+    auto info = (*instance)->describe((*physical)[index], runtime::device_id(kName, index));
     if (info) {
       devices.push_back(std::move(info).value());
     } else {
@@ -48,7 +66,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   auto physical = (*instance)->physical_devices();
   if (!physical) return physical.error();
   if (*index >= physical->size()) return runtime::no_such_device(options.device, "Vulkan", physical->size());
-  auto info = describe((*physical)[*index], runtime::device_id(kName, *index));
+  auto info = (*instance)->describe((*physical)[*index], runtime::device_id(kName, *index));
   if (!info) return info.error();
   auto context = Context::create(std::move(instance).value(), (*physical)[*index]);
   if (!context) return context.error();
@@ -63,7 +81,7 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
 Result<std::shared_ptr<runtime::Memory>> VulkanBackend::allocate(std::uint64_t bytes, runtime::MemoryKind kind) {
   if (Status status = context_->alive(); !status) return status.error();
   queue_.reclaim();
-  auto memory = BufferMemory::create(context_, bytes, kind);
+  auto memory = BufferMemory::create(context_, bytes, kind == runtime::MemoryKind::upload ? Use::upload : Use::device);
   if (!memory) return memory.error();
   return std::shared_ptr<runtime::Memory>(std::move(memory).value());
 }
@@ -79,19 +97,35 @@ Result<std::shared_ptr<runtime::Pipeline>> VulkanBackend::build(const runtime::K
 
 Result<std::unique_ptr<runtime::PreparedBatch>> VulkanBackend::prepare(runtime::Batch batch) {
   const runtime::ForDrivers inherited;
+  const auto* const placement = static_cast<const Placement*>(batch.placement);
+  if (placement != nullptr && placement->recording != nullptr) {
+    queue_.reclaim();
+    auto prepared = std::make_unique<Prepared>(std::list<Recorded>{});  // once commands are written nothing may fail
+    auto recorded = queue_.recorded().write(std::move(batch), *placement->recording);
+    if (!recorded) return recorded.error();
+    prepared->recorded = std::move(recorded).value();
+    return std::unique_ptr<runtime::PreparedBatch>(std::move(prepared));
+  }
+  if (Status status = context_->check_queue("submit"); !status) return status.error();
   auto submission = queue_.take();
   if (!submission) return submission.error();
+  if (placement != nullptr) (*submission)->set_order(*placement->order);
   if (Status status = (*submission)->record(std::move(batch)); !status) return status.error();
   return std::unique_ptr<runtime::PreparedBatch>(std::make_unique<Prepared>(std::move(submission).value()));
 }
 
 Status VulkanBackend::enqueue(std::unique_ptr<runtime::PreparedBatch> batch, std::uint64_t ticket) {
   const runtime::ForDrivers inherited;
-  return queue_.push(std::move(static_cast<Prepared&>(*batch).submission), ticket);
+  auto& prepared = static_cast<Prepared&>(*batch);
+  if (prepared.submission) return queue_.push(std::move(prepared.submission), ticket);
+  queue_.recorded().add(std::move(prepared.recorded), ticket);
+  return {};
 }
 
 Status VulkanBackend::stage(const BufferMemory& memory, std::uint64_t offset, HostSide host) {
-  auto staging = BufferMemory::create(context_, std::min(kStagingBytes, host.size), runtime::MemoryKind::upload);
+  if (Status status = check_copy(*context_, memory, host); !status) return status;
+  auto staging = BufferMemory::create(context_, std::min(kStagingBytes, host.size),
+                                      host.to != nullptr ? Use::download : Use::upload);
   if (!staging) return staging.error();
   for (std::uint64_t done = 0; done < host.size;) {
     const std::uint64_t part = std::min(kStagingBytes, host.size - done);
@@ -108,11 +142,16 @@ Status VulkanBackend::stage(const BufferMemory& memory, std::uint64_t offset, Ho
   return {};
 }
 
+Status VulkanBackend::settle(const runtime::Memory& memory, Access access) {
+  if (Status status = queue_.recorded().check_apart(memory, access); !status) return status;
+  return Backend::settle(memory, access);
+}
+
 Status VulkanBackend::read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) {
   if (Status status = context_->alive(); !status || to.empty()) return status;
-  if (from.host() == nullptr) {
-    return stage(static_cast<const BufferMemory&>(from), offset, {.to = to.data(), .size = to.size()});
-  }
+  const auto& memory = static_cast<const BufferMemory&>(from);
+  const bool slow = !memory.is_cached() && to.size() > kReadAtOnceBytes && context_->check_queue("read").ok();
+  if (from.host() == nullptr || slow) return stage(memory, offset, {.to = to.data(), .size = to.size()});
   std::memcpy(to.data(), from.host() + offset, to.size());
   return {};
 }
@@ -138,4 +177,4 @@ extern const runtime::BackendEntry kBackend{
     .list = list,
     .open = open};
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -7,7 +7,14 @@
 #include "backend/vulkan/queue.h"
 #include "runtime/backend.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
+
+// Where a copy comes from or goes to; the other pointer is null.
+struct HostSide {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::uint64_t size = 0;
+};
 
 class VulkanBackend final : public runtime::Backend {
  public:
@@ -23,6 +30,7 @@ class VulkanBackend final : public runtime::Backend {
   Result<bool> wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) override {
     return queue_.wait_for(ticket, timeout);
   }
+  Status settle(const runtime::Memory& memory, Access access) override;
   Status read(const runtime::Memory& from, std::uint64_t offset, std::span<std::byte> to) override;
   Status write(runtime::Memory& to, std::uint64_t offset, std::span<const std::byte> from) override;
   Status save_pipelines() override;
@@ -30,12 +38,6 @@ class VulkanBackend final : public runtime::Backend {
   const std::shared_ptr<Context>& context() const noexcept { return context_; }
 
  private:
-  // Where a copy comes from or goes to; the other pointer is null.
-  struct HostSide {
-    const std::byte* from = nullptr;
-    std::byte* to = nullptr;
-    std::uint64_t size = 0;
-  };
   // Copies through a buffer that the host sees, part by part.
   Status stage(const BufferMemory& memory, std::uint64_t offset, HostSide host);
 
@@ -45,4 +47,4 @@ class VulkanBackend final : public runtime::Backend {
   Queue queue_;  // last: it waits for what is in flight
 };
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -10,13 +10,11 @@
 #include <thread>
 
 #include "harness/failing_driver.h"
-#include "harness/on_device.h"
-#include "ops/store/store_reference.h"
-#include "runtime/device_state.h"
+#include "harness/on_vulkan.h"
 
 // Failures are the driver's own, put in by replacing one of its functions.
 
-namespace rota::vulkan {
+namespace rota::vk {
 namespace {
 
 using test::expect_error;
@@ -24,10 +22,6 @@ using test::lost_at_submit;
 using test::make_pair;
 using test::no_pipeline;
 using test::run_store;
-
-VulkanBackend& backend_of(Device& device) {
-  return dynamic_cast<VulkanBackend&>(runtime::Inside::of(device)->backend());
-}
 
 VkResult VKAPI_PTR no_memory(VkDevice, const VkMemoryAllocateInfo*, const VkAllocationCallbacks*, VkDeviceMemory*) {
   return VK_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -49,16 +43,12 @@ struct BarrierThief {
   }
 };
 
-class OnVulkan : public test::OnDevice {
- protected:
-  test::PairUnderTest small_pair() {
-    return make_pair(device, random, {.tokens = 4, .pool = {.page_slots = 8, .heads = 2, .dim = 6}});
-  }
-  const std::vector<test::Sequence> sequences{{.tokens = 4, .position = 6, .capacity = 8}};
-  std::mt19937_64 random{3};
-};
+class OnVulkanEitherWay : public OnVulkan, public testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Descriptors, OnVulkanEitherWay, testing::Bool(),
+                         [](const auto& pushed) { return pushed.param ? "Pushed" : "FromAPool"; });
 
-TEST_F(OnVulkan, AMissingBarrierIsSeenByValidation) {
+TEST_P(OnVulkanEitherWay, AMissingBarrierIsSeenByValidation) {
+  backend_of(device).context()->pushes_descriptors &= GetParam();
   constexpr Shape kShape{.tokens = 4, .heads = 2, .dim = 8};
   std::vector<Buffer> buffers;
   for (int i = 0; i < 3; ++i) buffers.push_back(device.allocate(4 * 2 * 8 * 4).value());
@@ -322,4 +312,4 @@ TEST(VulkanDevice, ThatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -1,31 +1,76 @@
 #include "backend/vulkan/context.h"
 
-namespace rota::vulkan {
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace rota::vk {
+namespace {
+
+constexpr const char* kPortabilitySubset = "VK_KHR_portability_subset";  // its macro is in a header for betas
+
+}  // namespace
+
+void Context::look_at(VkPhysicalDevice physical) {
+  instance_->vk.vkGetPhysicalDeviceProperties(physical, &properties);
+  instance_->vk.vkGetPhysicalDeviceMemoryProperties(physical, &memory_properties);
+}
 
 Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<Instance> instance, VkPhysicalDevice physical) {
   std::shared_ptr<Context> made(new Context);
   made->instance_ = std::move(instance);
-  made->queue_family = compute_family(physical).value_or(0);
-  vkGetPhysicalDeviceProperties(physical, &made->properties);
-  vkGetPhysicalDeviceMemoryProperties(physical, &made->memory_properties);
+  const Instance& from = *made->instance_;
+  made->queue_family = from.compute_family(physical).value_or(0);
+  made->look_at(physical);
 
   constexpr float kPriority = 1.0F;
   const VkDeviceQueueCreateInfo queue{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                       .queueFamilyIndex = made->queue_family,
                                       .queueCount = 1,
                                       .pQueuePriorities = &kPriority};
-  const VkDeviceCreateInfo create{
-      .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue};
-  if (const VkResult result = vkCreateDevice(physical, &create, nullptr, &made->device); result != VK_SUCCESS) {
-    return driver_error("vulkan: no logical device", result);
-  }
-  volkLoadDeviceTable(&made->vk, made->device);
-  made->vk.vkGetDeviceQueue(made->device, made->queue_family, 0, &made->queue);
+  std::vector<const char*> extensions;
+  if (from.has_extension(physical, kPortabilitySubset)) extensions.push_back(kPortabilitySubset);  // Vulkan insists
+  const DeviceExtras extras{.push_descriptors = from.has_extension(physical, VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME)};
+  if (extras.push_descriptors) extensions.push_back(VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME);
+  const VkDeviceCreateInfo create{.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                  .queueCreateInfoCount = 1,
+                                  .pQueueCreateInfos = &queue,
+                                  .enabledExtensionCount = static_cast<uint32_t>(extensions.size()),
+                                  .ppEnabledExtensionNames = extensions.data()};
+  VkDevice device = VK_NULL_HANDLE;
+  const VkResult result = from.vk.vkCreateDevice(physical, &create, nullptr, &device);
+  if (result != VK_SUCCESS) return driver_error("vulkan: no logical device", result);
+  made->device = device;
+  made->owned_ = true;
+  if (Status status = load(made->vk, from.vk.vkGetDeviceProcAddr, device, extras); !status) return status.error();
+  made->pushes_descriptors = extras.push_descriptors;
+  made->vk.vkGetDeviceQueue(device, made->queue_family, 0, &made->queue_);
+  return made;
+}
+
+Result<std::shared_ptr<Context>> Context::adopt(std::shared_ptr<Instance> instance, const vulkan::Adoption& adoption) {
+  std::shared_ptr<Context> made(new Context);
+  made->instance_ = std::move(instance);
+  made->look_at(adoption.physical_device);
+  made->device = adoption.device;
+  made->queue_family = adoption.queue_family;
+  made->queue_ = adoption.queue;
+  made->with_queue_ = adoption.with_queue;
+  made->patience = adoption.patience;
+  const auto enabled = [&](std::string_view name) {
+    return std::ranges::find(adoption.extensions, name) != adoption.extensions.end();
+  };
+  const DeviceExtras extras{.timeline_semaphores = adoption.timeline_semaphores,
+                            .timeline_semaphores_as_extension = enabled(VK_KHR_TIMELINE_SEMAPHORE_EXTENSION_NAME),
+                            .push_descriptors = enabled(VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME)};
+  const PFN_vkGetDeviceProcAddr find = made->instance_->vk.vkGetDeviceProcAddr;
+  if (Status status = load(made->vk, find, made->device, extras); !status) return status.error();
+  made->pushes_descriptors = extras.push_descriptors;
   return made;
 }
 
 Context::~Context() {
-  if (device != VK_NULL_HANDLE) vk.vkDestroyDevice(device, nullptr);
+  if (owned_ && vk.vkDestroyDevice != nullptr) vk.vkDestroyDevice(device, nullptr);
 }
 
 Error Context::failed(std::string_view what, VkResult result) {
@@ -38,4 +83,29 @@ Status Context::alive() const {
   return {};
 }
 
-}  // namespace rota::vulkan
+Status Context::check_queue(std::string_view call) const {
+  if (queue_ != VK_NULL_HANDLE) return {};
+  return Error{Errc::unsupported,
+               core::text("{}: the device was adopted without a queue; wanted one, or vulkan::record()", call)};
+}
+
+Status Context::check_timelines(std::string_view call) const {
+  if (vk.vkWaitSemaphores != nullptr) return {};
+  return Error{Errc::unsupported, core::text("{}: the device was adopted without timeline semaphores; wanted "
+                                             "Adoption::timeline_semaphores, on a device that was made with them",
+                                             call)};
+}
+
+VkResult Context::submit(const VkSubmitInfo* submission, VkFence fence) {
+  VkResult result = VK_NOT_READY;  // stays, if the caller's function calls nothing
+  const auto call = [&] { result = vk.vkQueueSubmit(queue_, submission != nullptr ? 1 : 0, submission, fence); };
+  if (with_queue_) {
+    with_queue_(std::ref(call));  // which needs no memory
+  } else {
+    const std::lock_guard lock(queue_mutex_);
+    call();
+  }
+  return result;
+}
+
+}  // namespace rota::vk

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 
 #include "core/error.h"
 #include "core/extent.h"
 #include "runtime/backend.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 namespace {
 
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
@@ -24,21 +23,27 @@ VkBool32 VKAPI_PTR forward_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDeb
   return VK_FALSE;
 }
 
-Status load_loader() {
-  static const VkResult result = volkInitialize();
-  if (result != VK_SUCCESS) return Error{Errc::no_device, "vulkan: no Vulkan loader on this machine"};
-  if (volkGetInstanceVersion() < VK_API_VERSION_1_1) {
-    return Error{Errc::unsupported, "vulkan: the Vulkan loader serves 1.0 only; wanted 1.1 or later"};
-  }
-  return {};
-}
-
-bool layer_installed() {
+bool layer_installed(const LoaderFunctions& loader) {
   std::vector<VkLayerProperties> layers;
-  enumerate(layers,
-            [](uint32_t* count, VkLayerProperties* items) { return vkEnumerateInstanceLayerProperties(count, items); });
+  enumerate(layers, [&](uint32_t* count, VkLayerProperties* items) {
+    return loader.vkEnumerateInstanceLayerProperties(count, items);
+  });
   return std::ranges::any_of(
       layers, [](const VkLayerProperties& layer) { return std::strcmp(layer.layerName, kValidationLayer) == 0; });
+}
+
+bool contains(const std::vector<VkExtensionProperties>& extensions, std::string_view wanted) {
+  return std::ranges::any_of(extensions,
+                             [&](const VkExtensionProperties& known) { return wanted == known.extensionName; });
+}
+
+// Whether the loader hides devices that do not conform, such as MoltenVK's, from those who do not ask for them.
+bool hides_devices(const LoaderFunctions& loader) {
+  std::vector<VkExtensionProperties> extensions;
+  enumerate(extensions, [&](uint32_t* count, VkExtensionProperties* items) {
+    return loader.vkEnumerateInstanceExtensionProperties(nullptr, count, items);
+  });
+  return contains(extensions, VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
 }
 
 DeviceKind kind_of(VkPhysicalDeviceType type) {
@@ -48,15 +53,6 @@ DeviceKind kind_of(VkPhysicalDeviceType type) {
     case VK_PHYSICAL_DEVICE_TYPE_CPU: return DeviceKind::software_gpu;
     default: return DeviceKind::virtual_gpu;
   }
-}
-
-bool has_extension(VkPhysicalDevice physical, std::string_view wanted) {
-  std::vector<VkExtensionProperties> extensions;
-  enumerate(extensions, [&](uint32_t* count, VkExtensionProperties* items) {
-    return vkEnumerateDeviceExtensionProperties(physical, nullptr, count, items);
-  });
-  return std::ranges::any_of(extensions,
-                             [&](const VkExtensionProperties& known) { return wanted == known.extensionName; });
 }
 
 std::string version_text(uint32_t version) {
@@ -72,88 +68,110 @@ std::string driver_text(const VkPhysicalDeviceDriverProperties& driver) {
 }  // namespace
 
 Result<std::shared_ptr<Instance>> Instance::create(OnMessage on_message) {
-  if (Status status = load_loader(); !status) return status.error();
+  auto loader = load_loader();
+  if (!loader) return loader.error();
   std::shared_ptr<Instance> made(new Instance(std::move(on_message)));
-  const bool validate = static_cast<bool>(made->on_message_);
-  if (validate && !layer_installed()) {
+  if (made->on_message_ && !layer_installed(*loader)) {
     return Error{Errc::unsupported,
                  core::text("vulkan: validation was asked for, and the layer {} is not installed", kValidationLayer)};
   }
+  if (Status status = made->make(*loader); !status) return status.error();
+  return made;
+}
 
+Status Instance::make(const LoaderFunctions& loader) {
   const VkDebugUtilsMessengerCreateInfoEXT messenger{
       .sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT,
       .messageSeverity =
           VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT,
       .messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_GENERAL_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT,
       .pfnUserCallback = forward_message,
-      .pUserData = &made->on_message_};
+      .pUserData = &on_message_};
   constexpr std::array kChecks{VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT};
   const VkValidationFeaturesEXT features{.sType = VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT,
                                          .pNext = &messenger,
                                          .enabledValidationFeatureCount = kChecks.size(),
                                          .pEnabledValidationFeatures = kChecks.data()};
-  const std::array extensions{VK_EXT_DEBUG_UTILS_EXTENSION_NAME};
+  const bool validate = static_cast<bool>(on_message_);
+  const bool hidden = hides_devices(loader);
+  std::vector<const char*> extensions;
+  if (validate) extensions.push_back(VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
+  if (hidden) extensions.push_back(VK_KHR_PORTABILITY_ENUMERATION_EXTENSION_NAME);
   const VkApplicationInfo application{
       .sType = VK_STRUCTURE_TYPE_APPLICATION_INFO, .pEngineName = "rota", .apiVersion = VK_API_VERSION_1_1};
-  VkInstanceCreateInfo create{.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, .pApplicationInfo = &application};
-  if (validate) {
-    create.pNext = &features;
-    create.enabledLayerCount = 1;
-    create.ppEnabledLayerNames = &kValidationLayer;
-    create.enabledExtensionCount = extensions.size();
-    create.ppEnabledExtensionNames = extensions.data();
-  }
-  if (const VkResult result = vkCreateInstance(&create, nullptr, &made->instance_); result != VK_SUCCESS) {
-    return driver_error("vulkan: no instance", result);
-  }
+  const VkInstanceCreateInfo create{
+      .sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+      .pNext = validate ? &features : nullptr,
+      .flags = hidden ? VkInstanceCreateFlags{VK_INSTANCE_CREATE_ENUMERATE_PORTABILITY_BIT_KHR} : 0,
+      .pApplicationInfo = &application,
+      .enabledLayerCount = validate ? 1U : 0U,
+      .ppEnabledLayerNames = &kValidationLayer,
+      .enabledExtensionCount = static_cast<uint32_t>(extensions.size()),
+      .ppEnabledExtensionNames = extensions.data()};
+  VkInstance instance = VK_NULL_HANDLE;
+  VkResult result = loader.vkCreateInstance(&create, nullptr, &instance);
+  if (result != VK_SUCCESS) return driver_error("vulkan: no instance", result);
+  instance_ = instance;
+  owned_ = true;
+  if (Status status = load(vk, loader.vkGetInstanceProcAddr, instance_); !status) return status;
+  if (!validate) return {};
+  result = vk.vkCreateDebugUtilsMessengerEXT != nullptr
+               ? vk.vkCreateDebugUtilsMessengerEXT(instance_, &messenger, nullptr, &messenger_)
+               : VK_ERROR_EXTENSION_NOT_PRESENT;
+  return result == VK_SUCCESS ? Status{} : driver_error("vulkan: no validation messages", result);
+}
 
-  // Core functions are the loader's own entry points, the same for every instance: once is enough.
-  static std::once_flag loaded;
-  std::call_once(loaded, [&] { volkLoadInstanceOnly(made->instance_); });
-  if (validate) {
-    const auto create_messenger = reinterpret_cast<PFN_vkCreateDebugUtilsMessengerEXT>(
-        vkGetInstanceProcAddr(made->instance_, "vkCreateDebugUtilsMessengerEXT"));
-    const VkResult result = create_messenger != nullptr
-                                ? create_messenger(made->instance_, &messenger, nullptr, &made->messenger_)
-                                : VK_ERROR_EXTENSION_NOT_PRESENT;
-    if (result != VK_SUCCESS) return driver_error("vulkan: no validation messages", result);
-  }
+Result<std::shared_ptr<Instance>> Instance::adopt(PFN_vkGetInstanceProcAddr find, VkInstance instance) {
+  std::shared_ptr<Instance> made(new Instance({}));
+  made->instance_ = instance;
+  if (Status status = load(made->vk, find, instance); !status) return status.error();
   return made;
 }
 
 Instance::~Instance() {
-  if (messenger_ != VK_NULL_HANDLE) {
-    const auto destroy = reinterpret_cast<PFN_vkDestroyDebugUtilsMessengerEXT>(
-        vkGetInstanceProcAddr(instance_, "vkDestroyDebugUtilsMessengerEXT"));
-    destroy(instance_, messenger_, nullptr);
-  }
-  if (instance_ != VK_NULL_HANDLE) vkDestroyInstance(instance_, nullptr);
+  if (messenger_ != VK_NULL_HANDLE) vk.vkDestroyDebugUtilsMessengerEXT(instance_, messenger_, nullptr);
+  if (owned_ && vk.vkDestroyInstance != nullptr) vk.vkDestroyInstance(instance_, nullptr);
 }
 
 Result<std::vector<VkPhysicalDevice>> Instance::physical_devices() const {
   std::vector<VkPhysicalDevice> devices;
   const VkResult result = enumerate(devices, [this](uint32_t* count, VkPhysicalDevice* items) {
-    return vkEnumeratePhysicalDevices(instance_, count, items);
+    return vk.vkEnumeratePhysicalDevices(instance_, count, items);
   });
   if (result != VK_SUCCESS) return driver_error("vulkan: no list of devices", result);
   if (devices.empty()) return Error{Errc::no_device, "vulkan: the loader works, and no driver offers a device"};
   return devices;
 }
 
-std::optional<uint32_t> compute_family(VkPhysicalDevice physical) {
+bool Instance::has_extension(VkPhysicalDevice physical, std::string_view wanted) const {
+  std::vector<VkExtensionProperties> extensions;
+  enumerate(extensions, [&](uint32_t* count, VkExtensionProperties* items) {
+    return vk.vkEnumerateDeviceExtensionProperties(physical, nullptr, count, items);
+  });
+  return contains(extensions, wanted);
+}
+
+std::vector<VkQueueFamilyProperties> Instance::queue_families(VkPhysicalDevice physical) const {
   uint32_t count = 0;
-  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
+  vk.vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
-  vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
-  for (uint32_t family = 0; family < count; ++family) {
-    if ((families[family].queueFlags & VK_QUEUE_COMPUTE_BIT) != 0) return family;
+  vk.vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
+  families.resize(count);
+  return families;
+}
+
+std::optional<uint32_t> Instance::compute_family(VkPhysicalDevice physical) const {
+  uint32_t number = 0;
+  for (const VkQueueFamilyProperties& family : queue_families(physical)) {
+    if ((family.queueFlags & VK_QUEUE_COMPUTE_BIT) != 0) return number;
+    ++number;
   }
   return std::nullopt;
 }
 
-Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
+Result<DeviceInfo> Instance::describe(VkPhysicalDevice physical, std::string id) const {
   VkPhysicalDeviceProperties core_properties;
-  vkGetPhysicalDeviceProperties(physical, &core_properties);
+  vk.vkGetPhysicalDeviceProperties(physical, &core_properties);
   if (core_properties.apiVersion < VK_API_VERSION_1_1) {
     return Error{Errc::unsupported, core::text("{} ({}) serves Vulkan {}; wanted 1.1 or later", id,
                                                core_properties.deviceName, version_text(core_properties.apiVersion))};
@@ -169,10 +187,10 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
   VkPhysicalDeviceSubgroupProperties subgroup{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES,
                                               .pNext = &sizes};
   VkPhysicalDeviceProperties2 properties{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &subgroup};
-  vkGetPhysicalDeviceProperties2(physical, &properties);
+  vk.vkGetPhysicalDeviceProperties2(physical, &properties);
 
   VkPhysicalDeviceMemoryProperties memory;
-  vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+  vk.vkGetPhysicalDeviceMemoryProperties(physical, &memory);
   std::uint64_t memory_bytes = 0;
   for (const VkMemoryHeap& heap : std::span(memory.memoryHeaps, memory.memoryHeapCount)) {
     if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0) memory_bytes += heap.size;
@@ -193,4 +211,4 @@ Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) {
                  .shared_memory_bytes = limits.maxComputeSharedMemorySize}};
 }
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

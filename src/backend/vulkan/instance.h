@@ -10,7 +10,7 @@
 #include "backend/vulkan/vk.h"
 #include "rota/device.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 
 using OnMessage = std::function<void(std::string_view)>;
 
@@ -18,6 +18,9 @@ class Instance {
  public:
   // A callback turns validation on, synchronization included.
   static Result<std::shared_ptr<Instance>> create(OnMessage on_message);
+
+  // An engine's, which is not destroyed here.
+  static Result<std::shared_ptr<Instance>> adopt(PFN_vkGetInstanceProcAddr find, VkInstance instance);
   ~Instance();
 
   Instance(const Instance&) = delete;
@@ -25,18 +28,26 @@ class Instance {
 
   Result<std::vector<VkPhysicalDevice>> physical_devices() const;
 
+  // What the driver says of itself. Devices that cannot run our kernels are an error with the reason.
+  Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id) const;
+
+  std::vector<VkQueueFamilyProperties> queue_families(VkPhysicalDevice physical) const;
+
+  // The queue family that runs compute; nothing where there is none.
+  std::optional<uint32_t> compute_family(VkPhysicalDevice physical) const;
+
+  bool has_extension(VkPhysicalDevice physical, std::string_view wanted) const;
+
+  InstanceFunctions vk{};  // tests replace some
+
  private:
   explicit Instance(OnMessage on_message) noexcept : on_message_(std::move(on_message)) {}
+  Status make(const LoaderFunctions& loader);
 
   OnMessage on_message_;
   VkInstance instance_ = VK_NULL_HANDLE;
   VkDebugUtilsMessengerEXT messenger_ = VK_NULL_HANDLE;
+  bool owned_ = false;
 };
 
-// What the driver says of itself. Devices that cannot run our kernels are an error with the reason.
-Result<DeviceInfo> describe(VkPhysicalDevice physical, std::string id);
-
-// The queue family that runs compute; nothing where there is none.
-std::optional<uint32_t> compute_family(VkPhysicalDevice physical);
-
-}  // namespace rota::vulkan
+}  // namespace rota::vk

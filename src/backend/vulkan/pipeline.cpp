@@ -4,7 +4,12 @@
 
 #include "core/error.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
+namespace {
+
+constexpr VkDescriptorSetLayoutCreateFlags kPushed = VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR;
+
+}  // namespace
 
 VkResult ComputePipeline::make_layout(std::size_t bindings) {
   std::array<VkDescriptorSetLayoutBinding, runtime::kMaxBindings> slots{};
@@ -14,7 +19,9 @@ VkResult ComputePipeline::make_layout(std::size_t bindings) {
                 .descriptorCount = 1,
                 .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
   }
+  const bool pushed = context_->pushes_descriptors;
   const VkDescriptorSetLayoutCreateInfo set{.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                            .flags = pushed ? kPushed : 0,
                                             .bindingCount = static_cast<uint32_t>(bindings),
                                             .pBindings = slots.data()};
   const VkResult result = context_->vk.vkCreateDescriptorSetLayout(context_->device, &set, nullptr, &set_layout_);
@@ -78,4 +85,4 @@ ComputePipeline::~ComputePipeline() {
   context_->vk.vkDestroyDescriptorSetLayout(context_->device, set_layout_, nullptr);
 }
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -5,7 +5,7 @@
 #include "backend/vulkan/context.h"
 #include "runtime/backend.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 
 class ComputePipeline final : public runtime::Pipeline {
  public:
@@ -29,4 +29,4 @@ class ComputePipeline final : public runtime::Pipeline {
   VkPipeline pipeline_ = VK_NULL_HANDLE;
 };
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "core/files.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 namespace {
 
 struct FileHeader {
@@ -104,4 +104,4 @@ Status PipelineCache::save() const {
   return {};
 }
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -7,7 +7,7 @@
 
 #include "backend/vulkan/context.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 
 // The file: magic, version, size and hash of the driver's data, then the data. Drivers trust
 // their data, so what is damaged never reaches one.
@@ -36,4 +36,4 @@ class PipelineCache {
   VkPipelineCache cache_ = VK_NULL_HANDLE;
 };
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace rota::vulkan {
+namespace rota::vk {
 namespace {
 
 std::vector<std::byte> any_bytes(std::size_t most) {
@@ -50,4 +50,4 @@ TEST(PipelineData, WithHugeSizeIsRefused) {
 }
 
 }  // namespace
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -1,22 +1,34 @@
 #include "backend/vulkan/queue.h"
 
 #include <algorithm>
-#include <array>
+#include <thread>
 
-#include "backend/vulkan/pipeline.h"
 #include "core/error.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 namespace {
 
-constexpr std::size_t kMinDescriptorSets = 64;
 constexpr std::size_t kMaxIdleSubmissions = 32;
-constexpr VkPipelineStageFlags kDeviceStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-constexpr VkAccessFlags kDeviceWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-constexpr VkAccessFlags kDeviceReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
-constexpr VkAccessFlags kShaderAccess = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+constexpr VkPipelineStageFlags kOurStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkAccessFlags kOurReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
+constexpr VkAccessFlags kOurWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+constexpr Scope kOurs{kOurStages, kOurReads | kOurWrites};
+
+// What is before and behind a submission in the queue: on a device of our own, submissions of ours.
+Scope neighbours_of(const Context& context) {
+  if (!context.is_adopted()) return kOurs;
+  return {VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT};
+}
 
 }  // namespace
+
+TimelinePoints::TimelinePoints(const std::vector<vulkan::TimelinePoint>& points)
+    : stages(points.size(), VK_PIPELINE_STAGE_ALL_COMMANDS_BIT) {
+  for (const vulkan::TimelinePoint& point : points) {
+    semaphores.push_back(point.semaphore);
+    values.push_back(point.value);
+  }
+}
 
 Result<std::unique_ptr<Submission>> Submission::create(std::shared_ptr<Context> context) {
   std::unique_ptr<Submission> made(new Submission(std::move(context)));
@@ -24,14 +36,8 @@ Result<std::unique_ptr<Submission>> Submission::create(std::shared_ptr<Context> 
   const VkCommandPoolCreateInfo pool{.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                      .flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT,
                                      .queueFamilyIndex = device.queue_family};
-  VkResult result = device.vk.vkCreateCommandPool(device.device, &pool, nullptr, &made->command_pool_);
+  VkResult result = device.vk.vkCreateCommandPool(device.device, &pool, nullptr, &made->pool_);
   if (result != VK_SUCCESS) return device.failed("submit: vkCreateCommandPool", result);
-  const VkCommandBufferAllocateInfo allocate{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                             .commandPool = made->command_pool_,
-                                             .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-                                             .commandBufferCount = 1};
-  result = device.vk.vkAllocateCommandBuffers(device.device, &allocate, &made->commands_);
-  if (result != VK_SUCCESS) return device.failed("submit: vkAllocateCommandBuffers", result);
   const VkFenceCreateInfo fence{.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO};
   result = device.vk.vkCreateFence(device.device, &fence, nullptr, &made->fence_);
   if (result != VK_SUCCESS) return device.failed("submit: vkCreateFence", result);
@@ -40,130 +46,118 @@ Result<std::unique_ptr<Submission>> Submission::create(std::shared_ptr<Context> 
 
 Submission::~Submission() {
   context_->vk.vkDestroyFence(context_->device, fence_, nullptr);
-  context_->vk.vkDestroyDescriptorPool(context_->device, descriptor_pool_, nullptr);
-  context_->vk.vkDestroyCommandPool(context_->device, command_pool_, nullptr);
-}
-
-void Submission::barrier(VkPipelineStageFlags from_stage, VkAccessFlags from, VkPipelineStageFlags to_stage,
-                         VkAccessFlags to) {
-  const VkMemoryBarrier memory{.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = from, .dstAccessMask = to};
-  context_->vk.vkCmdPipelineBarrier(commands_, from_stage, to_stage, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  context_->vk.vkDestroyCommandPool(context_->device, pool_, nullptr);
 }
 
 Status Submission::begin() {
   if (Status status = context_->alive(); !status) return status;
   VkResult result = context_->vk.vkResetFences(context_->device, 1, &fence_);
   if (result != VK_SUCCESS) return context_->failed("submit: vkResetFences", result);
-  result = context_->vk.vkResetCommandPool(context_->device, command_pool_, 0);
+  result = context_->vk.vkResetCommandPool(context_->device, pool_, 0);
   if (result != VK_SUCCESS) return context_->failed("submit: vkResetCommandPool", result);
-  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-  result = context_->vk.vkBeginCommandBuffer(commands_, &begin);
-  if (result != VK_SUCCESS) return context_->failed("submit: vkBeginCommandBuffer", result);
-  // The order of submissions alone makes nothing visible.
-  barrier(kDeviceStages, kDeviceWrites, kDeviceStages, kDeviceReads | kDeviceWrites);
+  used_ = 0;
   return {};
 }
 
-Status Submission::end() {
-  barrier(kDeviceStages, kDeviceWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
-  const VkResult result = context_->vk.vkEndCommandBuffer(commands_);
+Status Submission::begin_part() {
+  if (used_ == parts_.size()) {
+    parts_.reserve(used_ + 1);
+    const VkCommandBufferAllocateInfo allocate{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                               .commandPool = pool_,
+                                               .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+                                               .commandBufferCount = 1};
+    VkCommandBuffer made = VK_NULL_HANDLE;
+    const VkResult result = context_->vk.vkAllocateCommandBuffers(context_->device, &allocate, &made);
+    if (result != VK_SUCCESS) return context_->failed("submit: vkAllocateCommandBuffers", result);
+    parts_.push_back(made);
+  }
+  ++used_;
+  const VkCommandBufferBeginInfo begin{.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                       .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+  const VkResult result = context_->vk.vkBeginCommandBuffer(part(), &begin);
+  if (result != VK_SUCCESS) return context_->failed("submit: vkBeginCommandBuffer", result);
+  // The order of submissions alone makes nothing visible.
+  barrier(*context_, part(), neighbours_of(*context_), kOurs);
+  return {};
+}
+
+Status Submission::end_part() {
+  Scope readers{VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT};
+  if (context_->is_adopted()) {
+    const Scope neighbours = neighbours_of(*context_);
+    readers.stages |= neighbours.stages;
+    readers.access |= neighbours.access;
+  }
+  barrier(*context_, part(), {kOurStages, kOurWrites}, readers);
+  const VkResult result = context_->vk.vkEndCommandBuffer(part());
   if (result != VK_SUCCESS) return context_->failed("submit: vkEndCommandBuffer", result);
   return {};
 }
 
-Status Submission::reserve_descriptors(std::size_t sets) {
-  if (sets == 0) return {};
-  if (sets <= descriptor_sets_) {
-    const VkResult result = context_->vk.vkResetDescriptorPool(context_->device, descriptor_pool_, 0);
-    return result == VK_SUCCESS ? Status{} : context_->failed("submit: vkResetDescriptorPool", result);
-  }
-  context_->vk.vkDestroyDescriptorPool(context_->device, descriptor_pool_, nullptr);
-  descriptor_pool_ = VK_NULL_HANDLE;
-  descriptor_sets_ = 0;
-  const auto wanted = static_cast<uint32_t>(std::max(sets, kMinDescriptorSets));
-  const VkDescriptorPoolSize size{.type = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                  .descriptorCount = wanted * static_cast<uint32_t>(runtime::kMaxBindings)};
-  const VkDescriptorPoolCreateInfo create{.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO,
-                                          .maxSets = wanted,
-                                          .poolSizeCount = 1,
-                                          .pPoolSizes = &size};
-  const VkResult result = context_->vk.vkCreateDescriptorPool(context_->device, &create, nullptr, &descriptor_pool_);
-  if (result != VK_SUCCESS) return context_->failed("submit: vkCreateDescriptorPool", result);
-  descriptor_sets_ = wanted;
-  return {};
-}
-
-Status Submission::record_command(const runtime::Command& command, const runtime::Pipeline& erased) {
-  const auto& pipeline = static_cast<const ComputePipeline&>(erased);
-  const VkDescriptorSetLayout set_layout = pipeline.set_layout();
-  const VkDescriptorSetAllocateInfo allocate{.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO,
-                                             .descriptorPool = descriptor_pool_,
-                                             .descriptorSetCount = 1,
-                                             .pSetLayouts = &set_layout};
-  VkDescriptorSet set = VK_NULL_HANDLE;
-  const VkResult result = context_->vk.vkAllocateDescriptorSets(context_->device, &allocate, &set);
-  if (result != VK_SUCCESS) return context_->failed("submit: vkAllocateDescriptorSets", result);
-
-  std::array<VkDescriptorBufferInfo, runtime::kMaxBindings> ranges{};
-  std::array<VkWriteDescriptorSet, runtime::kMaxBindings> writes{};
-  const auto bound = command.bound();
-  for (std::size_t i = 0; i < bound.size(); ++i) {
-    ranges[i] = {.buffer = static_cast<const BufferMemory&>(*bound[i].memory).buffer(),
-                 .offset = bound[i].bytes.begin,
-                 .range = bound[i].bytes.size()};
-    writes[i] = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                 .dstSet = set,
-                 .dstBinding = static_cast<uint32_t>(i),
-                 .descriptorCount = 1,
-                 .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                 .pBufferInfo = &ranges[i]};
-  }
-  context_->vk.vkUpdateDescriptorSets(context_->device, static_cast<uint32_t>(bound.size()), writes.data(), 0, nullptr);
-
-  if (command.barrier_before) {
-    barrier(VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, kShaderAccess, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, kShaderAccess);
-  }
-  context_->vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.pipeline());
-  context_->vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &set, 0,
-                                       nullptr);
-  context_->vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, command.params_bytes,
-                                  command.params.data());
-  context_->vk.vkCmdDispatch(commands_, command.dispatch.groups, 1, 1);
-  return {};
-}
-
 Status Submission::record(runtime::Batch batch) {
-  batch_ = std::move(batch);
+  if (Status status = commands_->take(std::move(batch)); !status) return status;
   if (Status status = begin(); !status) return status;
-  if (Status status = reserve_descriptors(batch_.commands.size()); !status) return status;
-  auto pipeline = batch_.pipelines.begin();
-  for (const runtime::Command& command : batch_.commands.all()) {
-    if (Status status = record_command(command, **pipeline++); !status) return status;
+  std::size_t first = 0;
+  for (const std::size_t count : commands_->parts(context_->most_submitted_bytes)) {
+    if (Status status = begin_part(); !status) return status;
+    commands_->write(part(), first, count);
+    if (Status status = end_part(); !status) return status;
+    first += count;
   }
-  return end();
+  return {};
 }
 
 Status Submission::record_copy(const BufferMemory& from, const BufferMemory& to, VkBufferCopy region) {
   if (Status status = begin(); !status) return status;
-  context_->vk.vkCmdCopyBuffer(commands_, from.buffer(), to.buffer(), 1, &region);
-  return end();
+  if (Status status = begin_part(); !status) return status;
+  context_->vk.vkCmdCopyBuffer(part(), from.buffer(), to.buffer(), 1, &region);
+  return end_part();
+}
+
+VkResult Submission::submit_part(std::size_t index) {
+  const bool is_last = index + 1 == used_;
+  const uint32_t waits = index == 0 ? waits_.count() : 0;
+  const uint32_t signals = is_last ? signals_.count() : 0;
+  const VkTimelineSemaphoreSubmitInfo values{.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                             .waitSemaphoreValueCount = waits,
+                                             .pWaitSemaphoreValues = waits_.values.data(),
+                                             .signalSemaphoreValueCount = signals,
+                                             .pSignalSemaphoreValues = signals_.values.data()};
+  const VkSubmitInfo submit{.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                            .pNext = waits + signals > 0 ? &values : nullptr,
+                            .waitSemaphoreCount = waits,
+                            .pWaitSemaphores = waits_.semaphores.data(),
+                            .pWaitDstStageMask = waits_.stages.data(),
+                            .commandBufferCount = 1,
+                            .pCommandBuffers = &parts_[index],
+                            .signalSemaphoreCount = signals,
+                            .pSignalSemaphores = signals_.semaphores.data()};
+  return context_->submit(&submit, is_last ? fence_ : VK_NULL_HANDLE);
 }
 
 Status Submission::submit() {
   if (Status status = context_->alive(); !status) return status;
-  const VkSubmitInfo submit{
-      .sType = VK_STRUCTURE_TYPE_SUBMIT_INFO, .commandBufferCount = 1, .pCommandBuffers = &commands_};
-  const std::lock_guard lock(context_->queue_mutex);
-  const VkResult result = context_->vk.vkQueueSubmit(context_->queue, 1, &submit, fence_);
-  return result == VK_SUCCESS ? Status{} : context_->failed("submit: vkQueueSubmit", result);
+  for (std::size_t index = 0; index < used_; ++index) {
+    const VkResult result = submit_part(index);
+    if (result == VK_SUCCESS) continue;
+    if (index > 0 && result != VK_ERROR_DEVICE_LOST) outlast_started();
+    return context_->failed("submit: vkQueueSubmit", result);
+  }
+  return {};
+}
+
+// The caller will free all of it, and the first parts may be running.
+void Submission::outlast_started() noexcept {
+  const bool fenced = context_->submit(nullptr, fence_) == VK_SUCCESS;
+  if (fenced && outlasts(runtime::deadline_after(context_->patience))) return;
+  runtime::leave(std::move(commands_));
+  pool_ = VK_NULL_HANDLE;
+  fence_ = VK_NULL_HANDLE;
 }
 
 Result<bool> Submission::wait_for(std::chrono::nanoseconds timeout) const {
   if (Status status = context_->alive(); !status) return status.error();
-  const auto nanoseconds =
-      timeout == runtime::kForever ? ~std::uint64_t{0} : static_cast<std::uint64_t>(timeout.count());
-  const VkResult result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, nanoseconds);
+  const VkResult result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, driver_timeout(timeout));
   if (result == VK_SUCCESS || result == VK_TIMEOUT) return result == VK_SUCCESS;
   return context_->failed("wait: vkWaitForFences", result);
 }
@@ -174,13 +168,31 @@ bool Submission::finished() const noexcept {
   return result == VK_SUCCESS;
 }
 
-Queue::Queue(std::shared_ptr<Context> context) : context_(std::move(context)) { idle_.reserve(kMaxIdleSubmissions); }
+bool Submission::outlasts(std::chrono::steady_clock::time_point deadline) const noexcept {
+  constexpr std::chrono::milliseconds kTurn(1);
+  for (;;) {
+    const VkResult result = context_->vk.vkGetFenceStatus(context_->device, fence_);
+    if (result == VK_SUCCESS || result == VK_ERROR_DEVICE_LOST) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    const VkResult waited = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, driver_timeout(kTurn));
+    if (waited != VK_SUCCESS && waited != VK_TIMEOUT) std::this_thread::sleep_for(kTurn);  // a driver without memory
+  }
+}
+
+Queue::Queue(std::shared_ptr<Context> context) : context_(context), recorded_(std::move(context)) {
+  idle_.reserve(kMaxIdleSubmissions);
+}
 
 Queue::~Queue() {
-  if (in_flight_.oldest()) {
-    const std::lock_guard lock(context_->queue_mutex);
-    context_->vk.vkDeviceWaitIdle(context_->device);  // a lost device has nothing left to wait for
+  const auto deadline = runtime::deadline_after(context_->patience);
+  while (std::unique_ptr<Submission> submission = in_flight_.pop()) {
+    if (submission->outlasts(deadline)) {
+      submission->release();
+    } else {
+      runtime::leave(std::move(submission));  // it waits for what the engine never signals
+    }
   }
+  recorded_.outlast(deadline);
 }
 
 void Queue::keep(std::unique_ptr<Submission> submission) noexcept {
@@ -193,6 +205,7 @@ void Queue::reclaim() {
     submission->release();
     keep(std::move(submission));
   });
+  recorded_.reclaim();
 }
 
 Result<std::unique_ptr<Submission>> Queue::take() {
@@ -213,7 +226,8 @@ Status Queue::push(std::unique_ptr<Submission> submission, std::uint64_t ticket)
 }
 
 Result<bool> Queue::wait_for(std::uint64_t ticket, std::chrono::nanoseconds timeout) {
-  auto finished = in_flight_.wait_for(ticket, timeout);
+  const auto end = recorded_.end_of(ticket);
+  auto finished = end ? recorded_.wait_for(*end, timeout) : in_flight_.wait_for(ticket, timeout);
   reclaim();
   if (!finished) return finished;
   if (Status status = context_->alive(); !status) return status.error();
@@ -223,13 +237,11 @@ Result<bool> Queue::wait_for(std::uint64_t ticket, std::chrono::nanoseconds time
 Status Queue::run(std::unique_ptr<Submission> submission) {
   if (Status status = submission->submit(); !status) return status;
   if (auto finished = submission->wait_for(runtime::kForever); !finished) {
-    // Nobody may free what the copy still uses.
-    const std::lock_guard lock(context_->queue_mutex);
-    context_->vk.vkDeviceWaitIdle(context_->device);
+    submission->outlasts(std::chrono::steady_clock::time_point::max());  // nobody may free what the copy still uses
     return finished.error();
   }
   keep(std::move(submission));
   return {};
 }
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

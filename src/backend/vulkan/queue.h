@@ -5,14 +5,28 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/vulkan/commands.h"
 #include "backend/vulkan/context.h"
 #include "backend/vulkan/memory.h"
+#include "backend/vulkan/recorded.h"
 #include "runtime/backend.h"
 #include "runtime/in_flight.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 
-// A command buffer with all it needs, used again and again, one batch at a time.
+// Values of timeline semaphores, as Vulkan takes them.
+struct TimelinePoints {
+  TimelinePoints() = default;
+  explicit TimelinePoints(const std::vector<vulkan::TimelinePoint>& points);
+  uint32_t count() const noexcept { return static_cast<uint32_t>(semaphores.size()); }
+
+  std::vector<VkSemaphore> semaphores;
+  std::vector<std::uint64_t> values;
+  std::vector<VkPipelineStageFlags> stages;
+};
+
+// A batch on its way through the queue, with all it needs, used again and again. Drivers end a submission that runs for
+// seconds, and the device with it: so a batch with much work becomes several, each in a command buffer of its own.
 class Submission {
  public:
   static Result<std::unique_ptr<Submission>> create(std::shared_ptr<Context> context);
@@ -23,35 +37,53 @@ class Submission {
 
   Status record(runtime::Batch batch);
   Status record_copy(const BufferMemory& from, const BufferMemory& to, VkBufferCopy region);
+
+  // What submit() will wait for and signal besides.
+  void set_order(const vulkan::Order& order) {
+    waits_ = TimelinePoints(order.waits);
+    signals_ = TimelinePoints(order.signals);
+  }
   Status submit();
   Result<bool> wait_for(std::chrono::nanoseconds timeout) const;
   bool finished() const noexcept;
 
+  // Whether it has come to its end before the deadline, or the device was lost. Whatever fails meanwhile, it waits.
+  bool outlasts(std::chrono::steady_clock::time_point deadline) const noexcept;
+
   // Lets go of what the last batch used. Precondition: it has finished, or was never submitted.
-  void release() noexcept { batch_ = {}; }
+  void release() noexcept {
+    commands_->release();
+    waits_ = {};
+    signals_ = {};
+  }
 
  private:
-  explicit Submission(std::shared_ptr<Context> context) noexcept : context_(std::move(context)) {}
-  Status begin();
-  Status end();
-  Status reserve_descriptors(std::size_t sets);
-  Status record_command(const runtime::Command& command, const runtime::Pipeline& pipeline);
-  void barrier(VkPipelineStageFlags from_stage, VkAccessFlags from, VkPipelineStageFlags to_stage, VkAccessFlags to);
+  explicit Submission(std::shared_ptr<Context> context)
+      : context_(std::move(context)), commands_(std::make_unique<Commands>(context_)) {}
+  Status begin();  // anew
+  Status begin_part();
+  Status end_part();
+  VkCommandBuffer part() const noexcept { return parts_[used_ - 1]; }
+  VkResult submit_part(std::size_t index);  // allocates nothing: what has begun must not be dropped
+  void outlast_started() noexcept;
 
   std::shared_ptr<Context> context_;
-  runtime::Batch batch_;
-  VkCommandPool command_pool_ = VK_NULL_HANDLE;
-  VkCommandBuffer commands_ = VK_NULL_HANDLE;
-  VkDescriptorPool descriptor_pool_ = VK_NULL_HANDLE;
-  std::size_t descriptor_sets_ = 0;
+  std::unique_ptr<Commands> commands_;
+  TimelinePoints waits_, signals_;
+  VkCommandPool pool_ = VK_NULL_HANDLE;
+  std::vector<VkCommandBuffer> parts_;
+  std::size_t used_ = 0;  // of the parts, by the current batch
   VkFence fence_ = VK_NULL_HANDLE;
 };
 
-// Submissions in flight, in order, and idle ones to use again.
+// Submissions in flight, in order, and idle ones to use again; and what the engine submits itself.
 class Queue {
  public:
   explicit Queue(std::shared_ptr<Context> context);
   ~Queue();
+
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
 
   // Lets go of what finished submissions hold.
   void reclaim();
@@ -63,13 +95,16 @@ class Queue {
   // Runs a prepared submission at once and waits for it.
   Status run(std::unique_ptr<Submission> submission);
 
+  RecordedBatches& recorded() noexcept { return recorded_; }
+
  private:
   void keep(std::unique_ptr<Submission> submission) noexcept;
 
   std::shared_ptr<Context> context_;
   runtime::InFlight<Submission> in_flight_;
+  RecordedBatches recorded_;
   std::mutex idle_mutex_;
   std::vector<std::unique_ptr<Submission>> idle_;
 };
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

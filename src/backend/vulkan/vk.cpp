@@ -1,9 +1,8 @@
-#define VOLK_IMPLEMENTATION
 #include "backend/vulkan/vk.h"
 
 #include "core/error.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 
 std::string_view result_name(VkResult result) noexcept {
   switch (result) {
@@ -48,4 +47,4 @@ Error driver_error(std::string_view what, VkResult result) {
   return {code, core::text("{}: {} ({})", what, result_name(result), static_cast<int>(result))};
 }
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

@@ -1,23 +1,25 @@
 #pragma once
 
-// clang-format off: the types, then the names, then what uses both
-#define VK_NO_PROTOTYPES
-#include <vulkan/vulkan.h>
-#include <rota_volk_names.h>
-#include <volk.h>
-// clang-format on
-
+#include <chrono>
+#include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
+#include "backend/vulkan/functions.h"
 #include "rota/result.h"
 
-namespace rota::vulkan {
+namespace rota::vk {
 
 std::string_view result_name(VkResult result) noexcept;
 
 // A driver's answer as an Error: "<what>: VK_ERROR_...".
 Error driver_error(std::string_view what, VkResult result);
+
+// As Vulkan counts; the longest duration is without end.
+inline std::uint64_t driver_timeout(std::chrono::nanoseconds timeout) noexcept {
+  return timeout == std::chrono::nanoseconds::max() ? ~std::uint64_t{0} : static_cast<std::uint64_t>(timeout.count());
+}
 
 // Vulkan's usual way to list things: ask for the count, then for the items, until both agree.
 template <class Count = uint32_t, class Item, class Enumerate>
@@ -33,4 +35,4 @@ VkResult enumerate(std::vector<Item>& items, Enumerate&& call) {
   return result;
 }
 
-}  // namespace rota::vulkan
+}  // namespace rota::vk

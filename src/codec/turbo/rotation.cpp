@@ -1,15 +1,14 @@
 #include "codec/turbo/rotation.h"
 
 #include <array>
-#include <cstring>
+#include <bit>
 
 #define ROTA_SIMD_FILE "codec/turbo/rotation_f32_simd.h"
 #include "core/for_each_isa.h"
 
 namespace rota::codec {
 
-using HadamardF32 = void (*)(float*, std::uint64_t, std::uint64_t) noexcept;
-constexpr std::array<HadamardF32, core::kIsas.size()> kHadamardByIsa{ROTA_BY_ISA(hadamard_f32)};
+constexpr std::array<RotationSimd, core::kIsas.size()> kSimdByIsa{ROTA_BY_ISA(kRotationSimd)};
 
 Rotation::Rotation(ops::RotationShape shape, const std::uint32_t* table, core::Isa isa) noexcept
     : block_(std::uint64_t{1} << shape.k),
@@ -17,29 +16,23 @@ Rotation::Rotation(ops::RotationShape shape, const std::uint32_t* table, core::I
       m_(shape.m),
       hadamard_scale_(ops::hadamard_factor(shape.k)),
       table_(table),
-      hadamard_(kHadamardByIsa[static_cast<std::size_t>(isa)]) {}
+      simd_(kSimdByIsa[static_cast<std::size_t>(isa)]) {}
 
 void Rotation::rotate(float* values) const noexcept {
-  negate(values);
+  simd_.negate(values, dim_, table_ + ops::kSigns);
   transform(values);
 }
 
 void Rotation::rotate_back(float* values) const noexcept {
   transform(values);
-  negate(values);
-}
-
-void Rotation::negate(float* values) const noexcept {
-  for (std::uint64_t i = 0; i < dim_; ++i) {
-    if ((table_[ops::kSigns + i / 32] >> (i % 32) & 1U) != 0) values[i] = -values[i];
-  }
+  simd_.negate(values, dim_, table_ + ops::kSigns);
 }
 
 // Hadamard of each block of 2^k numbers, then Hartley across the m blocks.
 void Rotation::transform(float* values) const noexcept {
-  hadamard_(values, dim_, block_);
+  simd_.hadamard(values, dim_, block_);
   if (m_ == 1) {
-    for (std::uint64_t i = 0; i < dim_; ++i) values[i] *= hadamard_scale_;
+    simd_.scale(values, dim_, hadamard_scale_);
     return;
   }
   const auto* const row = reinterpret_cast<const std::int32_t*>(table_ + ops::kHartleyRow);

@@ -28,16 +28,16 @@ void mix_rotated(uint dim, uint k) {
 }
 
 // One value of the Hartley transform across the blocks of 2^k values of a shared array, added to `sum`.
-#define HARTLEY_SUM(sum, values, dim, rotation)                                                  \
-  do {                                                                                           \
-    const uint row = (dim) >> rotation.k;                                                        \
-    const uint column = (dim) & ((1u << rotation.k) - 1u);                                       \
-    uint turn = 0u;                                                                              \
-    for (uint b = 0u; b < rotation.m; b++) {                                                     \
+#define HARTLEY_SUM(sum, values, dim, rotation)                                                   \
+  do {                                                                                            \
+    const uint row = (dim) >> rotation.k;                                                         \
+    const uint column = (dim) & ((1u << rotation.k) - 1u);                                        \
+    uint turn = 0u;                                                                               \
+    for (uint b = 0u; b < rotation.m; b++) {                                                      \
       sum += ROTATED_NUMBER(int(table[kHartleyRow + turn])) * values[(b << rotation.k) | column]; \
-      turn += row;                                                                               \
-      if (turn >= rotation.m) turn -= rotation.m;                                                \
-    }                                                                                            \
+      turn += row;                                                                                \
+      if (turn >= rotation.m) turn -= rotation.m;                                                 \
+    }                                                                                             \
   } while (false)
 
 #ifdef ROTATED_INTEGERS

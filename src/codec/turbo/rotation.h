@@ -7,6 +7,13 @@
 
 namespace rota::codec {
 
+// What an instruction set does: of all numbers of a vector.
+struct RotationSimd {
+  void (*hadamard)(float* values, std::uint64_t dim, std::uint64_t block) noexcept;
+  void (*negate)(float* values, std::uint64_t dim, const std::uint32_t* signs) noexcept;
+  void (*scale)(float* values, std::uint64_t dim, float factor) noexcept;
+};
+
 // The codec's rotation of f32 vectors: signs, then a transform that is its own inverse. Sealed keys were rotated, so
 // queries are; sums of sealed values are rotated back. Pages themselves are made with integers: see pack.h.
 class Rotation {
@@ -18,13 +25,12 @@ class Rotation {
   void rotate_back(float* values) const noexcept;
 
  private:
-  void negate(float* values) const noexcept;
   void transform(float* values) const noexcept;
 
   std::uint64_t block_, dim_, m_;
   float hadamard_scale_;
   const std::uint32_t* table_;
-  void (*hadamard_)(float* values, std::uint64_t dim, std::uint64_t block) noexcept;
+  const RotationSimd& simd_;
 };
 
 }  // namespace rota::codec

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <span>
 
 #include "codec/codecs.h"
 #include "core/check.h"
+#include "ops/attend/attend_memo.h"
 #include "rota_kernels/attend_merge.h"
 #include "rota_kernels/attend_query.h"
 #include "rota_kernels/attend_split.h"
@@ -94,26 +96,25 @@ HeadNumbers head_numbers(const std::optional<View>& view, const std::optional<ru
 // The commands of one checked call.
 class AttendRecording {
  public:
-  AttendRecording(runtime::Recorder& recorder, const Attend& call, const AttendPlan& plan)
+  AttendRecording(runtime::Recorder& recorder, const Attend& call, const AttendViews& views, const UploadedPlan& plan)
       : recorder_(recorder),
         call_(call),
-        plan_(plan),
+        views_(views),
+        plan_(plan.plan),
+        words_(plan.words),
         k_dim_(static_cast<std::uint32_t>(call.q.shape.dim)),
         v_dim_(static_cast<std::uint32_t>(call.out.shape.dim)),
         heads_(static_cast<std::uint32_t>(call.q.shape.heads)),
         kv_heads_(static_cast<std::uint32_t>(call.kv.k.dense.shape.heads)) {}
 
   Status record() {
-    auto words = recorder_.upload(std::as_bytes(std::span(plan_.words)));
-    if (!words) return words.error();
-    words_ = *std::move(words);
     auto k_table = upload_table(call_.kv.k);
     if (!k_table) return k_table.error();
     k_table_ = *std::move(k_table);
     auto v_table = upload_table(call_.kv.v);
     if (!v_table) return v_table.error();
     v_table_ = *std::move(v_table);
-    auto scratch = recorder_.scratch({plan_.query_bytes, std::max<std::uint64_t>(plan_.partial_bytes, 1)});
+    const auto scratch = recorder_.scratch({views_.query_bytes, std::max<std::uint64_t>(plan_.partial_bytes, 1)});
     if (!scratch) return scratch.error();
     queries_ = (*scratch)[0];
     partials_ = (*scratch)[1];
@@ -129,18 +130,17 @@ class AttendRecording {
  private:
   Result<runtime::Binding> upload_table(const KvSideView& view) {
     if (!view.sealed) return words_;  // not looked at
-    const codec::Table table = codec::table_of(view.sealed->format);
-    return recorder_.upload(std::as_bytes(std::span(table)));
+    return recorder_.memo<AttendMemo>().table_of(recorder_, view.sealed->format);
   }
 
   void record_query() {
     const auto bind = [&](const std::optional<View>& view, const std::optional<runtime::Bindable>& bound) {
       return view && bound ? runtime::bind(view->buffer, *bound) : words_;
     };
-    const AttendQueryParams params{.from = runtime::strides_of(call_.q, plan_.q),
-                                   .slopes = head_numbers(call_.alibi_slopes, plan_.alibi_slopes),
-                                   .sinks = head_numbers(call_.sink_logits, plan_.sink_logits),
-                                   .rotation = rotation_of(call_.kv.k),
+    const AttendQueryParams params{.from = runtime::strides_of(call_.q, views_.q),
+                                   .slopes = head_numbers(call_.alibi_slopes, views_.alibi_slopes),
+                                   .sinks = head_numbers(call_.sink_logits, views_.sink_logits),
+                                   .rotation = plan_.sealed_keys ? rotation_of(call_.kv.k) : RotationShape{0, 0},
                                    .tokens = static_cast<std::uint32_t>(call_.q.shape.tokens),
                                    .heads = heads_,
                                    .dim = k_dim_,
@@ -152,16 +152,16 @@ class AttendRecording {
                          {kAttendQueryConstantSinks, dtype_or_none(call_.sink_logits)}},
                         {.groups = groups_of(items), .items = items, .item_bytes = std::uint64_t{8} * k_dim_}},
                        params,
-                       {{kAttendQueryBindingFrom, runtime::bind(call_.q.buffer, plan_.q)},
+                       {{kAttendQueryBindingFrom, runtime::bind(call_.q.buffer, views_.q)},
                         {kAttendQueryBindingKeyTable, k_table_},
-                        {kAttendQueryBindingSlopes, bind(call_.alibi_slopes, plan_.alibi_slopes)},
-                        {kAttendQueryBindingSinks, bind(call_.sink_logits, plan_.sink_logits)},
+                        {kAttendQueryBindingSlopes, bind(call_.alibi_slopes, views_.alibi_slopes)},
+                        {kAttendQueryBindingSinks, bind(call_.sink_logits, views_.sink_logits)},
                         {kAttendQueryBindingQueries, queries_}});
   }
 
   void record_launch(const AttendLaunch& launch) {
-    const SourceOf k = source_of(call_.kv.k, plan_.k, launch.k);
-    const SourceOf v = source_of(call_.kv.v, plan_.v, launch.v);
+    const SourceOf k = source_of(call_.kv.k, views_.k, launch.k);
+    const SourceOf v = source_of(call_.kv.v, views_.v, launch.v);
     const AttendSplitParams params{
         .k = k.strides,
         .v = v.strides,
@@ -201,10 +201,10 @@ class AttendRecording {
   }
 
   void record_merge(const AttendRound& round) {
-    const bool with_log_sum = call_.log_sum_exp && plan_.log_sum_exp;
+    const bool with_log_sum = call_.log_sum_exp && views_.log_sum_exp;
     const AttendMergeParams params{
-        .to = runtime::strides_of(call_.out, plan_.out),
-        .log_sum_exp = with_log_sum ? runtime::strides_of(*call_.log_sum_exp, *plan_.log_sum_exp) : Strides{},
+        .to = runtime::strides_of(call_.out, views_.out),
+        .log_sum_exp = with_log_sum ? runtime::strides_of(*call_.log_sum_exp, *views_.log_sum_exp) : Strides{},
         .rotation = rotation_of(call_.kv.v),
         .first_query_tile = round.first_query_tile,
         .query_tiles = round.query_tiles,
@@ -226,16 +226,18 @@ class AttendRecording {
          {kAttendMergeBindingPartials, partials_},
          {kAttendMergeBindingQueries, queries_},
          {kAttendMergeBindingValueTable, v_table_},
-         {kAttendMergeBindingTo, runtime::bind(call_.out.buffer, plan_.out)},
-         {kAttendMergeBindingLogSum, with_log_sum ? runtime::bind(call_.log_sum_exp->buffer, *plan_.log_sum_exp)
-                                                  : runtime::bind_untouched(call_.out.buffer, plan_.out)}});
+         {kAttendMergeBindingTo, runtime::bind(call_.out.buffer, views_.out)},
+         {kAttendMergeBindingLogSum, with_log_sum ? runtime::bind(call_.log_sum_exp->buffer, *views_.log_sum_exp)
+                                                  : runtime::bind_untouched(call_.out.buffer, views_.out)}});
   }
 
   runtime::Recorder& recorder_;
   const Attend& call_;
+  const AttendViews& views_;
   const AttendPlan& plan_;
+  const runtime::Binding& words_;
   const std::uint32_t k_dim_, v_dim_, heads_, kv_heads_;
-  runtime::Binding words_, k_table_, v_table_, queries_, partials_;
+  runtime::Binding k_table_, v_table_, queries_, partials_;
 };
 
 }  // namespace
@@ -245,9 +247,16 @@ namespace rota::inline ROTA_ABI {
 
 void attend(Encoder& encoder, const Attend& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
-    auto plan = ops::check_attend(call, recorder.target());
+    recorder.set_shape({.tokens = call.q.shape.tokens,
+                        .heads = call.q.shape.heads,
+                        .dim = call.q.shape.dim,
+                        .keys = std::accumulate(call.kv.lengths.begin(), call.kv.lengths.end(), std::uint64_t{0}),
+                        .sequences = call.kv.lengths.size()});
+    const auto views = ops::check_attend_views(call, recorder.target());
+    if (!views) return views.error();
+    const auto plan = recorder.memo<ops::AttendMemo>().plan_of(recorder, call);
     if (!plan) return plan.error();
-    return plan->empty() ? Status{} : ops::AttendRecording(recorder, call, *plan).record();
+    return (*plan)->plan.empty() ? Status{} : ops::AttendRecording(recorder, call, *views, **plan).record();
   });
 }
 

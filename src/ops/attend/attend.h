@@ -35,21 +35,30 @@ struct AttendRound {
   std::vector<AttendLaunch> launches;
 };
 
-struct AttendPlan {
+// The checked memory of a call.
+struct AttendViews {
   runtime::Bindable q, out;
   std::optional<runtime::Bindable> log_sum_exp, sink_logits, alibi_slopes;
   AttendSide k, v;
+  std::uint64_t query_bytes = 0;  // of scratch
+};
+
+// Who computes what. It follows from shapes and pages alone, so that all layers of a step have the same.
+struct AttendPlan {
   std::vector<std::uint32_t> words;
   std::vector<AttendRound> rounds;
-  std::uint64_t query_bytes = 0;
   std::uint64_t partial_bytes = 0;  // of the largest round
   std::uint32_t vectors = 0;        // of the largest query tile
+  bool sealed_keys = false;         // are read: only they want queries that are rotated
 
   bool empty() const noexcept { return rounds.empty(); }
 };
 
-// Refuses every bad argument, or says what is touched and who computes what.
-Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& target);
+// Refuses every bad argument but those of sequences, or says what is touched.
+Result<AttendViews> check_attend_views(const Attend& call, const runtime::Target& target);
+
+// Refuses bad sequences, or says who computes what. Precondition: check_attend_views() passed.
+Result<AttendPlan> plan_attend(const Attend& call, const runtime::Target& target);
 
 inline constexpr std::uint32_t kCpuVectors = 16, kGpuVectors = 8;
 

@@ -95,7 +95,7 @@ class SideMaker {
       };
       add(sealed_order, sealed_pages_);
       add(dense_order, dense_pages_);
-      view.sequences.push_back(list);
+      view.sequences.edit().push_back(list);
     }
     return view;
   }

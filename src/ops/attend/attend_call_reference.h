@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "harness/on_device.h"
@@ -16,6 +17,19 @@
 // What the tests of attend's pure half share: calls to be spoiled, and what becomes of them.
 
 namespace rota::ops {
+
+// All that is asked before a device is.
+struct CheckedAttend : AttendPlan {
+  AttendViews views;
+};
+
+inline Result<CheckedAttend> check_attend(const Attend& call, const runtime::Target& target) {
+  auto views = check_attend_views(call, target);
+  if (!views) return views.error();
+  auto plan = plan_attend(call, target);
+  if (!plan) return plan.error();
+  return CheckedAttend{std::move(plan).value(), std::move(views).value()};
+}
 
 inline constexpr auto kMax = std::numeric_limits<std::uint64_t>::max();
 
@@ -48,8 +62,8 @@ struct Call {
          std::make_shared<KvPages>(KvPages{.page_table = {4, 0}, .ring = 100})};
     v = {std::make_shared<KvPages>(KvPages{.sealed_pages = 1, .page_table = {2, 1, 5}, .sinks = 0}),
          std::make_shared<KvPages>(KvPages{.page_table = {0}, .ring = 90})};
-    kv.k.sequences.assign(k.begin(), k.end());
-    kv.v.sequences.assign(v.begin(), v.end());
+    kv.k.sequences.edit().assign(k.begin(), k.end());
+    kv.v.sequences.edit().assign(v.begin(), v.end());
     kv.lengths = {300, 200};
   }
 
@@ -87,16 +101,16 @@ struct SmallCall : Call {
   void add_sequence(std::uint64_t length, std::uint64_t tokens_of_query = 1) {
     const auto pages = std::make_shared<KvPages>();
     pages->page_table.resize((length - 1) / kv.k.dense.shape.page_slots + 1);
-    kv.k.sequences.push_back(pages);
-    kv.v.sequences.push_back(pages);
-    kv.lengths.push_back(length);
+    kv.k.sequences.edit().push_back(pages);
+    kv.v.sequences.edit().push_back(pages);
+    kv.lengths.edit().push_back(length);
     query_tokens.push_back(tokens_of_query);
   }
 };
 
 class AttendCheck : public ::testing::Test {
  protected:
-  Result<AttendPlan> check(const Call& call) const {
+  Result<CheckedAttend> check(const Call& call) const {
     return check_attend({.q = call.q,
                          .kv = call.kv,
                          .out = call.out,

@@ -34,7 +34,7 @@ class AttendRecorded : public AttendOnDevice {
     const Case what{
         .k = codec, .v = codec, .kv_heads = kHeads.size(), .group = kGroup, .lengths = {kTokens}, .page = 128};
     KvView kv = some_of(lay_out(what, {recorded("k", 1)}, {recorded("v", 1)}), std::array<std::size_t, kQueryTokens>{});
-    for (std::uint64_t i = 0; i < kQueryTokens; ++i) kv.lengths[i] -= (kQueryTokens - 1 - i) * kTokensApart;
+    for (std::uint64_t i = 0; i < kQueryTokens; ++i) kv.lengths.edit()[i] -= (kQueryTokens - 1 - i) * kTokensApart;
     return kv;
   }
 

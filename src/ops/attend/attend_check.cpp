@@ -11,6 +11,9 @@ namespace {
 // Kernels subtract positions, and step past the last.
 constexpr std::uint64_t kMaxLength = (std::uint64_t{1} << 31) - 1;
 
+StoredSide keys_of(const Attend& call) { return {"kv.k", "kv.k.sequences", call.kv.k}; }
+StoredSide values_of(const Attend& call) { return {"kv.v", "kv.v.sequences", call.kv.v}; }
+
 core::Refusal of(std::string_view name, std::string_view field = {}) { return {kAttend, {name, {}, field}}; }
 
 Result<AttendSide> check_side(const StoredSide& side, const runtime::Target& target) {
@@ -162,13 +165,13 @@ Status check_per_head(const core::Refusal& refusal, const Shape& found, const Sh
                       wanted.tokens, wanted.heads, wanted.dim);
 }
 
-Status check_views(const Attend& call, const runtime::Target& target, AttendPlan& plan) {
+Status check_views(const Attend& call, const runtime::Target& target, AttendViews& views) {
   auto q = runtime::check_view(target, of("q"), call.q);
   if (!q) return q.error();
-  plan.q = *q;
+  views.q = *q;
   auto out = runtime::check_view(target, of("out"), call.out);
   if (!out) return out.error();
-  plan.out = *out;
+  views.out = *out;
   const std::uint64_t heads = call.q.shape.heads;
   const auto per_head = [&](std::string_view name, const std::optional<View>& view,
                             std::optional<runtime::Bindable>& bound) -> Status {
@@ -181,13 +184,13 @@ Status check_views(const Attend& call, const runtime::Target& target, AttendPlan
   if (call.log_sum_exp) {
     auto log_sum = runtime::check_view(target, of("log_sum_exp"), *call.log_sum_exp);
     if (!log_sum) return log_sum.error();
-    plan.log_sum_exp = *log_sum;
+    views.log_sum_exp = *log_sum;
     const Status shape =
         check_per_head(of("log_sum_exp", "shape"), call.log_sum_exp->shape, {call.q.shape.tokens, heads, 1});
     if (!shape) return shape;
   }
-  return core::first_error({per_head("sink_logits", call.sink_logits, plan.sink_logits),
-                            per_head("alibi_slopes", call.alibi_slopes, plan.alibi_slopes)});
+  return core::first_error({per_head("sink_logits", call.sink_logits, views.sink_logits),
+                            per_head("alibi_slopes", call.alibi_slopes, views.alibi_slopes)});
 }
 
 // Kernels count the words of plan and scratch in 32 bits, also where a binding may span more.
@@ -198,66 +201,74 @@ runtime::Target counted_in_words(runtime::Target target) {
 }
 
 // The views have been checked: `out` has room for each vector, so that these products are far from 2^64.
-Status plan_queries(const Attend& call, const runtime::Target& target, AttendPlan& plan) {
+Status count_query_bytes(const Attend& call, const runtime::Target& target, AttendViews& views) {
   const Shape& q = call.q.shape;
   const std::uint64_t vectors = q.tokens * q.heads;
   const std::uint64_t copies = call.kv.k.sealed ? 2 : 1;  // as they are, and rotated
-  plan.query_bytes =
+  views.query_bytes =
       (core::round_up(2 * q.heads, kPadFloats) + vectors * padded_floats(static_cast<uint>(q.dim)) * copies) *
       sizeof(float);
-  return runtime::check_upload(target, plan.query_bytes, [&] {
-    return core::text("{}: scratch for {} query vectors takes {} bytes", kAttend, vectors, plan.query_bytes);
+  return runtime::check_upload(target, views.query_bytes, [&] {
+    return core::text("{}: scratch for {} query vectors takes {} bytes", kAttend, vectors, views.query_bytes);
   });
 }
 
+// Calls visit(Bound) -> Status for all that is read, until one fails.
+template <class Visit>
+Status for_each_read(const Attend& call, const AttendViews& views, const Visit& visit) {
+  const auto visit_if = [&](const core::Argument& argument, const auto& view,
+                            const std::optional<runtime::Bindable>& bound) -> Status {
+    return view && bound ? visit(runtime::Bound{argument, view->buffer, *bound}) : Status{};
+  };
+  const auto visit_side = [&](std::string_view name, const KvSideView& view, const AttendSide& side) {
+    const auto bound = [&](KeySource source) { return side.bound[static_cast<std::size_t>(source)]; };
+    return core::first_error({visit_if({name, {}, "dense"}, &view.dense, bound(KeySource::dense)),
+                              visit_if({name, {}, "sealed"}, view.sealed, bound(KeySource::sealed)),
+                              visit_if({name, {}, "sinks"}, view.sinks, bound(KeySource::sinks))});
+  };
+  return core::first_error({visit(runtime::Bound{{"q"}, call.q.buffer, views.q}),
+                            visit_side("kv.k", call.kv.k, views.k), visit_side("kv.v", call.kv.v, views.v),
+                            visit_if({"sink_logits"}, call.sink_logits, views.sink_logits),
+                            visit_if({"alibi_slopes"}, call.alibi_slopes, views.alibi_slopes)});
+}
+
 // What is written shares no bytes with what is read, and the two results share none with each other.
-Status check_results_apart(const Attend& call, const AttendPlan& plan) {
-  std::vector<runtime::Bound> others{{{"q"}, call.q.buffer, plan.q}};
-  const auto add = [&](const core::Argument& argument, const auto& view,
-                       const std::optional<runtime::Bindable>& bound) {
-    if (view && bound) others.push_back({argument, view->buffer, *bound});
+Status check_results_apart(const Attend& call, const AttendViews& views) {
+  const auto check = [&](const runtime::Bound& result) {
+    return for_each_read(call, views,
+                         [&](const runtime::Bound& read) { return runtime::check_apart(kAttend, read, result); });
   };
-  const auto add_side = [&](std::string_view name, const KvSideView& view, const AttendSide& side) {
-    add({name, {}, "dense"}, &view.dense, side.bound[static_cast<std::size_t>(KeySource::dense)]);
-    add({name, {}, "sealed"}, view.sealed, side.bound[static_cast<std::size_t>(KeySource::sealed)]);
-    add({name, {}, "sinks"}, view.sinks, side.bound[static_cast<std::size_t>(KeySource::sinks)]);
-  };
-  add_side("kv.k", call.kv.k, plan.k);
-  add_side("kv.v", call.kv.v, plan.v);
-  add({"sink_logits"}, call.sink_logits, plan.sink_logits);
-  add({"alibi_slopes"}, call.alibi_slopes, plan.alibi_slopes);
-  const auto check = [&](const runtime::Bound& result) -> Status {
-    for (const runtime::Bound& other : others) {
-      if (Status status = runtime::check_apart(kAttend, other, result); !status) return status;
-    }
-    return {};
-  };
-  const runtime::Bound out{{"out"}, call.out.buffer, plan.out};
+  const runtime::Bound out{{"out"}, call.out.buffer, views.out};
   if (Status status = check(out); !status) return status;
-  if (!call.log_sum_exp || !plan.log_sum_exp) return {};
-  const runtime::Bound log_sum{{"log_sum_exp"}, call.log_sum_exp->buffer, *plan.log_sum_exp};
+  if (!call.log_sum_exp || !views.log_sum_exp) return {};
+  const runtime::Bound log_sum{{"log_sum_exp"}, call.log_sum_exp->buffer, *views.log_sum_exp};
   if (Status status = check(log_sum); !status) return status;
   return runtime::check_apart(kAttend, log_sum, out);
 }
 
 }  // namespace
 
-Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& target) {
-  const StoredSide k{"kv.k", "kv.k.sequences", call.kv.k};
-  const StoredSide v{"kv.v", "kv.v.sequences", call.kv.v};
+Result<AttendViews> check_attend_views(const Attend& call, const runtime::Target& target) {
+  const StoredSide k = keys_of(call);
+  const StoredSide v = values_of(call);
   if (Status status = check_numbers(call); !status) return status.error();
-  AttendPlan plan;
-  for (const auto& [side, bound] : {std::pair(&k, &plan.k), std::pair(&v, &plan.v)}) {
+  AttendViews views;
+  for (const auto& [side, bound] : {std::pair(&k, &views.k), std::pair(&v, &views.v)}) {
     auto checked = check_side(*side, target);
     if (!checked) return checked.error();
     *bound = *checked;
   }
   if (Status status = check_shapes(call, k, v); !status) return status.error();
-  if (Status status = check_views(call, target, plan); !status) return status.error();
-  if (Status status = check_results_apart(call, plan); !status) return status.error();
+  if (Status status = check_views(call, target, views); !status) return status.error();
+  if (Status status = check_results_apart(call, views); !status) return status.error();
+  if (Status status = count_query_bytes(call, counted_in_words(target), views); !status) return status.error();
+  return views;
+}
 
+Result<AttendPlan> plan_attend(const Attend& call, const runtime::Target& target) {
+  const StoredSide k = keys_of(call);
+  const StoredSide v = values_of(call);
   const runtime::Target counted = counted_in_words(target);
-  if (Status status = plan_queries(call, counted, plan); !status) return status.error();
   AttendPlanner planner(call, k, v, counted);
   std::uint64_t token = 0;
   for (std::size_t i = 0; i < call.kv.lengths.size(); ++i) {
@@ -284,6 +295,7 @@ Result<AttendPlan> check_attend(const Attend& call, const runtime::Target& targe
     return core::refuse(of("query_tokens"), core::text("{} tokens together", token), "the {} of q",
                         call.q.shape.tokens);
   }
+  AttendPlan plan;
   planner.write(plan);
   return plan;
 }

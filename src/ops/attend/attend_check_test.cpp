@@ -29,7 +29,7 @@ TEST_F(AttendCheck, AcceptsASoundCall) {
   expect_accepted([](Call& c) { c.scale = -1e30; });
   expect_accepted([](Call& c) {
     c.kv.window = kMax;
-    c.kv.lengths[1] = 90;  // as much as the ring has
+    c.kv.lengths.edit()[1] = 90;  // as much as the ring has
   });
   expect_accepted([](Call& c) { c.mask = Mask::none; });
   expect_accepted([](Call& c) { c.q.token_stride = c.q.head_stride = 0; });  // one vector for all: only read
@@ -222,10 +222,10 @@ TEST_F(AttendCheck, RefusesBadNumbers) {
 }
 
 TEST_F(AttendCheck, RefusesSequencesThatDoNotFitTogether) {
-  expect_refused([](Call& c) { c.kv.lengths.pop_back(); },
+  expect_refused([](Call& c) { c.kv.lengths.edit().pop_back(); },
                  "kv.lengths is of 1 sequences; wanted as many as k and v have");
-  expect_refused([](Call& c) { c.kv.k.sequences.pop_back(); }, "kv.lengths is of 2 sequences");
-  expect_refused([](Call& c) { c.kv.v.sequences.pop_back(); }, "kv.lengths is of 2 sequences");
+  expect_refused([](Call& c) { c.kv.k.sequences.edit().pop_back(); }, "kv.lengths is of 2 sequences");
+  expect_refused([](Call& c) { c.kv.v.sequences.edit().pop_back(); }, "kv.lengths is of 2 sequences");
   expect_refused([](Call& c) { c.query_tokens.pop_back(); }, "query_tokens is of 1 sequences; wanted the 2 of kv");
   expect_refused([](Call& c) { c.query_tokens.push_back(0); }, "query_tokens is of 3 sequences; wanted the 2 of kv");
   expect_refused([](Call& c) { c.query_tokens.clear(); }, "query_tokens is 2 tokens together; wanted the 5 of q");
@@ -234,17 +234,17 @@ TEST_F(AttendCheck, RefusesSequencesThatDoNotFitTogether) {
                  "query_tokens[1] is 4; wanted at most the 3 tokens that q has left");
   expect_refused([](Call& c) { c.query_tokens[1] = kMax; },
                  "query_tokens[1] is 18446744073709551615; wanted at most the 3");
-  expect_refused([](Call& c) { c.kv.lengths[1] = 2; },
+  expect_refused([](Call& c) { c.kv.lengths.edit()[1] = 2; },
                  "query_tokens[1] is 3; wanted at most the 2 tokens of the sequence");
   expect_accepted([](Call& c) {  // who sees all need not be among the keys
-    c.kv.lengths[1] = 2;
+    c.kv.lengths.edit()[1] = 2;
     c.mask = Mask::none;
   });
   for (const std::uint64_t length : {std::uint64_t{1} << 31, std::uint64_t{1} << 32, kMax}) {
-    expect_refused([&](Call& c) { c.kv.lengths[1] = length; },
+    expect_refused([&](Call& c) { c.kv.lengths.edit()[1] = length; },
                    fmt::format("kv.lengths[1] is {}; wanted at most 2147483647", length));
   }
-  expect_accepted([](Call& c) { c.kv.lengths[1] = 2147483647; });  // a ring's
+  expect_accepted([](Call& c) { c.kv.lengths.edit()[1] = 2147483647; });  // a ring's
 }
 
 TEST_F(AttendCheck, PositionsThatPassTheLargestNumberAreRefused) {
@@ -271,7 +271,7 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
     const std::string name = keys ? "kv.k.sequences" : "kv.v.sequences";
     const std::string first = name + "[0] is ";
     const std::string second = name + "[1] is ";
-    expect_refused([&](Call& c) { side(c).sequences[1] = nullptr; },
+    expect_refused([&](Call& c) { side(c).sequences.edit()[1] = nullptr; },
                    second + "null; wanted the pages of a sequence of 200");
     expect_refused([&](Call& c) { pages(c, 0).page_table.pop_back(); },
                    first + "a list of fewer pages; wanted the pages of a sequence of 300 tokens");
@@ -392,8 +392,8 @@ TEST_F(AttendCheck, OfNoTokensIsNothing) {
   call.query_tokens = {0, 0};
   EXPECT_TRUE(check(call)->empty());
   call.kv = {.k = call.kv.k, .v = call.kv.v};
-  call.kv.k.sequences.clear();
-  call.kv.v.sequences.clear();
+  call.kv.k.sequences.edit().clear();
+  call.kv.v.sequences.edit().clear();
   call.query_tokens.clear();
   EXPECT_TRUE(check(call)->empty());
 }

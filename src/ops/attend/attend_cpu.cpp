@@ -73,12 +73,12 @@ class VectorMerge {
     }
     if (!any_rotated) return;
     rotation_.rotate_back(rotated_);
-    for (std::uint32_t d = 0; d < p_.dim; ++d) plain_[d] += rotated_[d];
+    simd_.add_scaled(plain_, rotated_, 1, padded);
   }
 
   void write_output(std::uint64_t token, std::uint64_t head) noexcept {
     const float inverse = exp_sum_ == 0 ? 0.0F : 1 / exp_sum_;
-    for (std::uint32_t d = 0; d < p_.dim; ++d) plain_[d] *= inverse;
+    simd_.scale(plain_, inverse, padded_floats(p_.dim));
     const auto dtype = static_cast<DType>(call_.constants[kAttendMergeConstantTo]);
     const std::uint64_t at = p_.to.offset + token * p_.to.token + head * p_.to.head;
     codec::row_converter(DType::f32, dtype)({reinterpret_cast<const std::byte*>(plain_), 1},
@@ -118,6 +118,7 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const codec::ConvertRow to_f32 = codec::row_converter(dtype, DType::f32);
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
   const std::uint64_t stride = padded_floats(p.dim);
+  const AttendSimd& simd = attend_simd(core::best_isa());
   for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
     if (item == vectors) {
       for (std::uint32_t head = 0; head < p.heads; ++head) {
@@ -138,8 +139,8 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
     const std::uint64_t from = p.from.offset + item / p.heads * p.from.token + item % p.heads * p.from.head;
     to_f32({call.bound[kAttendQueryBindingFrom] + from * info(dtype).bytes, p.from.dim},
            {reinterpret_cast<std::byte*>(plain), 1}, p.dim);
-    for (std::uint32_t d = 0; d < p.dim; ++d) plain[d] *= p.scale;
     std::fill(plain + p.dim, plain + stride, 0.0F);
+    simd.scale(plain, p.scale, stride);
     if (p.rotation.m == 0) continue;
     float* const rotated = plain + vectors * stride;
     std::copy(plain, plain + stride, rotated);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <type_traits>
 #include <utility>
 
@@ -87,7 +86,11 @@ AttendPlanner::AttendPlanner(const Attend& call, const StoredSide& k, const Stor
       v_(v),
       target_(target),
       most_vectors_(most_vectors(target, k.dim(), v.dim())),
-      group_(call.q.shape.heads / k.heads()) {}
+      group_(call.q.shape.heads / k.heads()) {
+  sequences_.reserve(call.kv.lengths.size());
+  query_tiles_.reserve(call.kv.lengths.size());
+  splits_.reserve(call.kv.lengths.size());
+}
 
 // Pages that have left are not in the list: where logical page 0 would be may lie before it, as a word that wraps. It
 // is counted from the first page table as yet.
@@ -193,6 +196,7 @@ void AttendPlanner::write_words(AttendPlan& plan) const {
   const std::uint64_t page_tables = kPlanHeaderWords + sequences_.size() * kPlanSequenceWords;
   const std::uint64_t query_tiles = page_tables + page_tables_.size();
   const std::uint64_t splits = query_tiles + query_tiles_.size() * kQueryTileWords;
+  plan.words.reserve(splits + splits_.size() * (kKvSplitWords + 1));  // and each split's number, in a launch
   append(plan.words, PlanHeader{.query_tiles = static_cast<std::uint32_t>(query_tiles),
                                 .splits = static_cast<std::uint32_t>(splits)});
   for (PlanSequence sequence : sequences_) {
@@ -207,20 +211,25 @@ void AttendPlanner::write_words(AttendPlan& plan) const {
 
 // The splits of a round with the same sources are launched together.
 void AttendPlanner::write_launches(AttendPlan& plan) const {
+  std::vector<Turn> turns;
+  turns.reserve(splits_.size());
   for (AttendRound& round : plan.rounds) {
-    std::map<std::pair<KeySource, KeySource>, std::vector<Turn>> launches;
+    turns.clear();
     for (std::uint32_t i = 0; i < round.query_tiles; ++i) {
       const QueryTile& tile = query_tiles_[round.first_query_tile + i];
       for (std::uint32_t index = tile.first_split; index < tile.first_split + tile.splits; ++index) {
         const SourcedSplit& one = splits_[index];
-        launches[{one.k, one.v}].push_back({tile.sequence, one.split.first_key, index});
+        turns.push_back({one.k, one.v, tile.sequence, one.split.first_key, index});
       }
     }
-    for (auto& [sources, turns] : launches) {
-      round.launches.push_back({sources.first, sources.second, static_cast<std::uint32_t>(plan.words.size()),
-                                static_cast<std::uint32_t>(turns.size())});
-      std::ranges::sort(turns);
-      for (const Turn& turn : turns) plan.words.push_back(turn.split);
+    std::ranges::sort(turns);
+    for (const Turn& turn : turns) {
+      if (round.launches.empty() || round.launches.back().k != turn.k || round.launches.back().v != turn.v) {
+        round.launches.push_back({turn.k, turn.v, static_cast<std::uint32_t>(plan.words.size()), 0});
+      }
+      ++round.launches.back().splits;
+      plan.sealed_keys = plan.sealed_keys || turn.k == KeySource::sealed;
+      plan.words.push_back(turn.split);
     }
   }
 }

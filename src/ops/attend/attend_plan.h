@@ -66,6 +66,7 @@ class AttendPlanner {
   };
   // The query tiles of a sequence come to the same keys one after the other, while these are still in a cache.
   struct Turn {
+    KeySource k, v;
     std::uint32_t sequence;
     std::uint64_t key;
     std::uint32_t split;

@@ -173,7 +173,7 @@ void check_query_tile(const ModelSequence& sequence, const runtime::Target& targ
   require(keys == covered, "splits do not overlap");
 }
 
-void check_scratch(const Attend& call, const runtime::Target& target, const AttendPlan& plan,
+void check_scratch(const Attend& call, const runtime::Target& target, const CheckedAttend& plan,
                    std::span<const PlannedTile> tiles) {
   const std::uint64_t bytes = 4 * (16 + core::round_up(call.out.shape.dim, 16));
   const std::uint64_t most = std::min<std::uint64_t>(std::uint64_t{128} << 20, target.limits.max_binding_bytes);
@@ -193,11 +193,11 @@ void check_scratch(const Attend& call, const runtime::Target& target, const Atte
   require(plan.partial_bytes == largest, "scratch holds the largest round");
   const Shape& q = call.q.shape;
   const std::uint64_t floats = q.tokens * q.heads * core::round_up(q.dim, 16) * (call.kv.k.sealed ? 2 : 1);
-  require(plan.query_bytes == 4 * (core::round_up(2 * q.heads, 16) + floats), "scratch holds the queries");
+  require(plan.views.query_bytes == 4 * (core::round_up(2 * q.heads, 16) + floats), "scratch holds the queries");
   require(plan.words.size() * sizeof(std::uint32_t) <= target.limits.max_binding_bytes, "the plan fits");
 }
 
-void check_plan(const Attend& call, const runtime::Target& target, const AttendPlan& plan) {
+void check_plan(const Attend& call, const runtime::Target& target, const CheckedAttend& plan) {
   const std::vector<PlannedTile> tiles = query_tiles_of(plan);
   const std::uint32_t most = target.is_cpu() ? kCpuVectors : kGpuVectors;
   require(plan.vectors <= most, "as many vectors as kernels hold");
@@ -310,7 +310,7 @@ class AttendPlans : public AttendCheck {
     std::uint64_t tokens = 0;
     for (std::uint64_t sequences = upto(4); sequences > 0; --sequences) {
       const std::uint64_t length = upto(sometimes(2) ? 40 : 2500);
-      call.kv.lengths.push_back(length);
+      call.kv.lengths.edit().push_back(length);
       call.query_tokens.push_back(upto(call.mask == Mask::none ? 20 : std::min<std::uint64_t>(length, 20)));
       tokens += call.query_tokens.back();
       const std::uint64_t before = length + 1 - std::max<std::uint64_t>(call.query_tokens.back(), 1);
@@ -323,8 +323,8 @@ class AttendPlans : public AttendCheck {
       const std::uint64_t end = call.kv.lengths[0] + 1 - call.query_tokens[0];
       call.kv.window = 1 + (end > sealed ? end - sealed - upto(1) : 0);
     }
-    call.kv.k.sequences.assign(call.k.begin(), call.k.end());
-    call.kv.v.sequences.assign(call.v.begin(), call.v.end());
+    call.kv.k.sequences.edit().assign(call.k.begin(), call.k.end());
+    call.kv.v.sequences.edit().assign(call.v.begin(), call.v.end());
     call.q = View::token_major(memory, DType::f16, {.tokens = tokens, .heads = heads * group, .dim = 16});
     call.out = MutView::token_major(results, DType::f16, {.tokens = tokens, .heads = heads * group, .dim = 16});
     call.sink_logits.reset();

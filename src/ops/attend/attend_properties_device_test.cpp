@@ -186,8 +186,8 @@ TEST_F(AttendProperties, TwoHalvesMergeIntoTheWhole) {
         rest.sealed_pages -= std::min<std::uint64_t>(rest.sealed_pages, cut / 64);
         rest.sinks.reset();
         pages.sealed_pages = std::min<std::uint64_t>(pages.sealed_pages, cut / 64);
-        front->sequences[0] = std::make_shared<KvPages>(pages);
-        back->sequences[0] = std::make_shared<KvPages>(rest);
+        front->sequences.edit()[0] = std::make_shared<KvPages>(pages);
+        back->sequences.edit()[0] = std::make_shared<KvPages>(rest);
       }
       const Answer merged = merge_answers(run(first, asked), run(second, asked));
       for (const QueryVector& vector : all_vectors(asked)) {

@@ -179,6 +179,7 @@ void merge(Encoder& encoder, const Merge& call) {
     auto plan = ops::check_merge(call, recorder.target());
     if (!plan) return plan.error();
     if (!ops::has_rows(call)) return {};
+    recorder.set_shape({call.out.shape.tokens, call.out.shape.heads, call.out.shape.dim});
     const ops::MergeLaunch launch = ops::choose_merge(call, *plan);
     auto strides = recorder.upload(std::as_bytes(std::span(launch.views)));
     if (!strides) return strides.error();

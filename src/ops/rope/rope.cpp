@@ -226,6 +226,7 @@ void rope(Encoder& encoder, const Rope& call) {
     for (std::size_t index = 0; index < call.tensors.size(); ++index) {
       const RopeTensor& tensor = call.tensors[index];
       if (!ops::has_elements(tensor)) continue;
+      recorder.set_shape({tensor.from.shape.tokens, tensor.from.shape.heads, tensor.from.shape.dim});
       const ops::RopePlan::Tensor& bound = plan->tensors[index];
       const ops::RopeLaunch launch = ops::choose_rope(tensor, bound, plan->pairs);
       const bool weighted = tensor.norm && tensor.norm->weight && bound.weight;

@@ -239,6 +239,7 @@ void seal(Encoder& encoder, const Seal& call) {
     auto plan = ops::check_seal(call, recorder.target());
     if (!plan) return plan.error();
     if (plan->empty()) return {};
+    recorder.set_shape({call.pages.size() * call.to.format.tokens, call.to.shape.heads, call.to.format.head_dim});
     auto uploads = upload(recorder, *plan, call.to.format);
     if (!uploads) return uploads.error();
     for (const ops::SealLaunch& launch : ops::choose_seal(call.from, call.to, *plan)) {
@@ -259,6 +260,7 @@ void unseal(Encoder& encoder, const Unseal& call) {
     auto plan = ops::check_unseal(call, recorder.target());
     if (!plan) return plan.error();
     if (plan->empty()) return {};
+    recorder.set_shape({call.pages.size() * call.from.format.tokens, call.from.shape.heads, call.from.format.head_dim});
     auto uploads = upload(recorder, *plan, call.from.format);
     if (!uploads) return uploads.error();
     for (const ops::SealLaunch& launch : ops::choose_seal(call.to, call.from, *plan)) {

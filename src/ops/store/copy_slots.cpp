@@ -56,6 +56,7 @@ void copy_slots(Encoder& encoder, const CopySlots& call) {
     }
     auto plan = recorder.upload(std::as_bytes(std::span(words)));
     if (!plan) return plan.error();
+    recorder.set_shape({words.size() / kPlanWords, call.to.shape.heads, call.to.shape.dim});
     dispatch_store(recorder, pair, {*from, *to}, {.plan = *std::move(plan), .tokens = words.size() / kPlanWords});
     return {};
   });

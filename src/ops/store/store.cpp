@@ -45,7 +45,7 @@ Status check_shapes(const Store& call, std::size_t index) {
                          {first.to.shape.page_slots, to_name(0, "shape.page_slots")})});
 }
 
-Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const runtime::Target& target) {
+Result<CheckedStore::Pair> check_pair(const Store& call, std::size_t index, const runtime::Target& target) {
   if (Status status = check_shapes(call, index); !status) return status.error();
   const StorePair& pair = call.pairs[index];
   auto from = runtime::check_view(target, {kOp, from_name(index)}, pair.from);
@@ -55,10 +55,10 @@ Result<StorePlan::Pair> check_pair(const Store& call, std::size_t index, const r
   const Status apart =
       runtime::check_apart(kOp, {from_name(index), pair.from.buffer, *from}, {to_name(index), pair.to.buffer, *to});
   if (!apart) return apart.error();
-  return StorePlan::Pair{*from, *to};
+  return CheckedStore::Pair{*from, *to};
 }
 
-Status check_counter(const Store& call, const runtime::Target& target, StorePlan& plan) {
+Status check_counter(const Store& call, const runtime::Target& target, CheckedStore& checked) {
   if (!call.non_finite) return {};
   const core::Refusal of_counter{kOp, {"non_finite"}};
   auto counter = runtime::check_view(target, of_counter, *call.non_finite);
@@ -66,13 +66,13 @@ Status check_counter(const Store& call, const runtime::Target& target, StorePlan
   const runtime::Bound counted{of_counter.argument, call.non_finite->buffer, *counter};
   for (std::size_t index = 0; index < call.pairs.size(); ++index) {
     const auto& [from, to] = call.pairs[index];
-    const StorePlan::Pair& bound = plan.pairs[index];
+    const CheckedStore::Pair& bound = checked.pairs[index];
     const Status apart =
         core::first_error({runtime::check_apart(kOp, counted, {from_name(index), from.buffer, bound.from}),
                            runtime::check_apart(kOp, counted, {to_name(index), to.buffer, bound.to})});
     if (!apart) return apart;
   }
-  plan.counter = *counter;
+  checked.counter = *counter;
   return {};
 }
 
@@ -131,7 +131,7 @@ Status check_slots_differ(std::vector<core::Stretch> stretches) {
       "a slot of its own for each token");
 }
 
-Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
+Status place_tokens(const Store& call, std::vector<core::Stretch>& stretches) {
   const SlotShape& first = call.pairs.front().to.shape;
   Pool pool{first.page_slots, first.pages, first.pages};
   for (const StorePair& pair : call.pairs) {
@@ -139,11 +139,11 @@ Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
     pool.most_pages = std::max(pool.most_pages, pair.to.shape.pages);
   }
 
-  std::vector<core::Stretch> stretches;
+  stretches.clear();
   std::uint64_t first_token = 0;
   for (std::size_t index = 0; index < call.sequences.size(); ++index) {
     const TokenRun& run = call.sequences[index];
-    if (Status status = check_run(run, index, pool); !status) return status.error();
+    if (Status status = check_run(run, index, pool); !status) return status;
     const std::size_t first_stretch = stretches.size();
     core::for_each_stretch(run, first_token, pool.page_slots,
                            [&](const core::Stretch& stretch) { stretches.push_back(stretch); });
@@ -155,13 +155,49 @@ Result<std::vector<core::Stretch>> place_tokens(const Store& call) {
     }
     first_token += run.tokens;
   }
-  if (Status status = check_slots_differ(stretches); !status) return status.error();
-  return stretches;
+  return {};
 }
 
-Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> stretches, const runtime::Target& target) {
+std::uint64_t tokens_in(std::span<const core::Stretch> stretches) {
   std::uint64_t tokens = 0;
   for (const core::Stretch& stretch : stretches) tokens += stretch.count;
+  return tokens;
+}
+
+bool has_elements(const StorePair& pair) { return pair.to.shape.heads > 0 && pair.to.shape.dim > 0; }
+
+// Plans of an encoder's calls: the layers of a step store their tokens in the same slots.
+class StoreMemo {
+ public:
+  CheckedStore checked;  // room that calls use one after the other
+
+  Result<runtime::Binding> plan_of(runtime::Recorder& recorder) {
+    const auto known = std::ranges::find(plans_, checked.stretches, &Plan::stretches);
+    if (known != plans_.end()) return known->words;
+    const auto slots = plan_slots(checked.stretches, recorder.target());
+    if (!slots) return slots.error();
+    auto words = recorder.upload(std::as_bytes(std::span(*slots)));
+    if (!words) return words;
+    if (plans_.size() == kMostPlans) plans_.erase(plans_.begin());
+    plans_.push_back({checked.stretches, *words});
+    return words;
+  }
+
+ private:
+  static constexpr std::size_t kMostPlans = 8;  // keys and values of a few groups
+
+  struct Plan {
+    std::vector<core::Stretch> stretches;
+    runtime::Binding words;
+  };
+  std::vector<Plan> plans_;  // the newest last
+};
+
+}  // namespace
+
+Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> stretches, const runtime::Target& target) {
+  if (Status status = check_slots_differ({stretches.begin(), stretches.end()}); !status) return status.error();
+  const std::uint64_t tokens = tokens_in(stretches);
   const std::uint64_t plan_bytes = tokens * kPlanWords * sizeof(std::uint32_t);
   const auto what = [&] { return core::text("{}: a plan for {} tokens takes {} bytes", kOp, tokens, plan_bytes); };
   if (Status status = runtime::check_upload(target, plan_bytes, what); !status) return status.error();
@@ -177,19 +213,16 @@ Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> str
   return slots;
 }
 
-bool has_elements(const StorePair& pair) { return pair.to.shape.heads > 0 && pair.to.shape.dim > 0; }
-
-}  // namespace
-
-Result<StorePlan> check_store(const Store& call, const runtime::Target& target) {
+Status check_store(const Store& call, const runtime::Target& target, CheckedStore& checked) {
   if (call.pairs.empty()) return core::refuse({kOp, {"pairs"}}, "empty", "at least one");
-  StorePlan plan;
+  checked.pairs.clear();
+  checked.counter.reset();
   for (std::size_t index = 0; index < call.pairs.size(); ++index) {
-    auto checked = check_pair(call, index, target);
-    if (!checked) return checked.error();
-    plan.pairs.push_back(*checked);
+    auto pair = check_pair(call, index, target);
+    if (!pair) return pair.error();
+    checked.pairs.push_back(*pair);
   }
-  if (Status status = check_counter(call, target, plan); !status) return status.error();
+  if (Status status = check_counter(call, target, checked); !status) return status;
 
   const StorePair& first = call.pairs.front();
   std::uint64_t left = first.from.shape.tokens;
@@ -204,16 +237,14 @@ Result<StorePlan> check_store(const Store& call, const runtime::Target& target) 
     return core::refuse({kOp, {"sequences"}}, core::text("{} tokens long", first.from.shape.tokens - left),
                         "the {} tokens of {}", first.from.shape.tokens, from_name(0).text());
   }
-  auto stretches = place_tokens(call);
-  if (!stretches) return stretches.error();
-  if (std::ranges::none_of(call.pairs, has_elements)) return plan;
-  auto slots = plan_slots(*stretches, target);
-  if (!slots) return slots.error();
-  plan.slots = std::move(slots).value();
-  return plan;
+  if (Status status = place_tokens(call, checked.stretches); !status) return status;
+  if (std::ranges::any_of(call.pairs, has_elements)) return {};
+  Status differ = check_slots_differ(checked.stretches);
+  checked.stretches.clear();
+  return differ;
 }
 
-StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens,
+StoreLaunch choose_store(const StorePair& pair, const CheckedStore::Pair& bound, std::uint64_t tokens,
                          const std::optional<runtime::Bindable>& counter) {
   const auto& [from, to] = pair;
   const StoreParams params{.from = runtime::strides_of(from, bound.from),
@@ -237,7 +268,7 @@ StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, st
           .params = params};
 }
 
-void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const StorePlan::Pair& bound,
+void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const CheckedStore::Pair& bound,
                     const StoreTokens& tokens) {
   const StoreLaunch launch = choose_store(pair, bound, tokens.tokens, tokens.counted);
   // Where nothing is counted the target stands in: it is written anyway, so that no hazard is added.
@@ -255,19 +286,21 @@ namespace rota::inline ROTA_ABI {
 
 void store(Encoder& encoder, const Store& call) {
   runtime::record(encoder, [&](runtime::Recorder& recorder) -> Status {
-    auto plan = ops::check_store(call, recorder.target());
-    if (!plan) return plan.error();
-    if (plan->tokens() == 0) return {};
-    auto slots = recorder.upload(std::as_bytes(std::span(plan->slots)));
+    auto& memo = recorder.memo<ops::StoreMemo>();
+    ops::CheckedStore& checked = memo.checked;
+    if (Status status = ops::check_store(call, recorder.target(), checked); !status) return status;
+    if (checked.stretches.empty()) return {};
+    auto slots = memo.plan_of(recorder);
     if (!slots) return slots.error();
-    ops::StoreTokens tokens{.plan = *std::move(slots), .tokens = plan->tokens()};
-    if (call.non_finite && plan->counter) {
-      tokens.counter = runtime::bind(call.non_finite->buffer, *plan->counter);
-      tokens.counted = plan->counter;
+    ops::StoreTokens tokens{.plan = *slots, .tokens = ops::tokens_in(checked.stretches)};
+    if (call.non_finite && checked.counter) {
+      tokens.counter = runtime::bind(call.non_finite->buffer, *checked.counter);
+      tokens.counted = checked.counter;
     }
     for (std::size_t index = 0; index < call.pairs.size(); ++index) {
       const StorePair& pair = call.pairs[index];
-      if (ops::has_elements(pair)) ops::dispatch_store(recorder, pair, plan->pairs[index], tokens);
+      recorder.set_shape({tokens.tokens, pair.to.shape.heads, pair.to.shape.dim});
+      if (ops::has_elements(pair)) ops::dispatch_store(recorder, pair, checked.pairs[index], tokens);
     }
     return {};
   });

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/placement.h"
 #include "ops/store/store.params.h"
 #include "rota/ops.h"
 #include "runtime/command.h"
@@ -18,19 +19,21 @@ class Recorder;
 
 namespace rota::ops {
 
-struct StorePlan {
+struct CheckedStore {
   struct Pair {
     runtime::Bindable from, to;
   };
   std::vector<Pair> pairs;                   // one per pair of the call
   std::optional<runtime::Bindable> counter;  // where the call has one
-  std::vector<std::uint32_t> slots;          // kPlanWords for each token that stays
-
-  std::uint64_t tokens() const noexcept { return slots.size() / kPlanWords; }
+  std::vector<core::Stretch> stretches;      // where tokens go; none if these have no elements
 };
 
-// Refuses every bad argument, or says which bytes are touched and where each token goes.
-Result<StorePlan> check_store(const Store& call, const runtime::Target& target);
+// Refuses every bad argument but two tokens for one slot, or says which bytes are touched and where each token goes.
+// What `checked` held is gone, its room is used again.
+Status check_store(const Store& call, const runtime::Target& target, CheckedStore& checked);
+
+// kPlanWords for each token that stays, or an error if two want one slot.
+Result<std::vector<std::uint32_t>> plan_slots(std::span<const core::Stretch> stretches, const runtime::Target& target);
 
 struct StoreLaunch {
   runtime::Constants constants;
@@ -39,7 +42,7 @@ struct StoreLaunch {
 };
 
 // The launch for one pair of a checked call. Precondition: there is something to copy.
-StoreLaunch choose_store(const StorePair& pair, const StorePlan::Pair& bound, std::uint64_t tokens,
+StoreLaunch choose_store(const StorePair& pair, const CheckedStore::Pair& bound, std::uint64_t tokens,
                          const std::optional<runtime::Bindable>& counter);
 
 // What all pairs of a call have in common once it is recorded.
@@ -50,7 +53,7 @@ struct StoreTokens {
   std::optional<runtime::Bindable> counted = {};
 };
 
-void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const StorePlan::Pair& bound,
+void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const CheckedStore::Pair& bound,
                     const StoreTokens& tokens);
 
 void store_cpu(const runtime::CpuCall& call) noexcept;

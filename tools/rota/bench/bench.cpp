@@ -10,9 +10,11 @@
 #include <tuple>
 #include <vector>
 
+#include "bench/calls.h"
 #include "bench/cases.h"
 #include "bench/fields.h"
 #include "bench/sampler.h"
+#include "bench/trace_file.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/show.h"
@@ -23,6 +25,8 @@
 namespace rota::tool {
 namespace {
 
+constexpr std::string_view kCall = "call";
+const std::vector<std::uint64_t> kUsualKeys{4096, 16384}, kCallKeys{1, 64, 512, 2048};
 constexpr double kNoisy = 0.1;  // spread: half of the samples lie within so much of the median
 
 struct Options {
@@ -30,10 +34,11 @@ struct Options {
   CodecLists codecs{};
   std::string model{};
   std::optional<std::uint64_t> kv_heads{}, group{}, head_dim{}, value_dim{}, window{};
-  std::vector<std::uint64_t> keys{4096, 16384}, rows{1}, sequences{1}, threads{};
-  std::uint64_t tail = 128, rotate_mib = 512;
+  std::vector<std::uint64_t> keys{}, rows{1}, sequences{1}, threads{};
+  std::uint64_t tail = 128;
+  std::optional<std::uint64_t> rotate_mib{};
   std::optional<double> seconds{};
-  std::string pages = "contiguous";
+  std::string pages = "contiguous", trace{};
   std::string device = "cpu";
   Output output = Output::text;
 };
@@ -142,21 +147,22 @@ std::vector<Case> cases_of(const Options& options, const Layers& layers) {
   std::vector<Case> cases;
   for (const std::uint64_t sequences : options.sequences) {
     for (const std::uint64_t rows : options.rows) {
-      for (const std::uint64_t keys : options.keys) {
+      for (const std::uint64_t keys : options.keys.empty() ? kUsualKeys : options.keys) {
         for (const CodecPair& pair : pairs_of(options)) {
-          const BenchShape shape{.k = pair.k,
-                                 .v = pair.v,
-                                 .kv_heads = layers.geometry.kv_heads,
-                                 .group = layers.geometry.group,
-                                 .head_dim = layers.geometry.head_dim,
-                                 .value_dim = layers.geometry.value_dim,
-                                 .keys = keys,
-                                 .rows = rows,
-                                 .sequences = sequences,
-                                 .tail = options.tail,
-                                 .window = layers.geometry.window,
-                                 .scattered = options.pages == "scattered",
-                                 .rotated_bytes = detail::saturating_multiply(options.rotate_mib, 1U << 20)};
+          const BenchShape shape{
+              .k = pair.k,
+              .v = pair.v,
+              .kv_heads = layers.geometry.kv_heads,
+              .group = layers.geometry.group,
+              .head_dim = layers.geometry.head_dim,
+              .value_dim = layers.geometry.value_dim,
+              .keys = keys,
+              .rows = rows,
+              .sequences = sequences,
+              .tail = options.tail,
+              .window = layers.geometry.window,
+              .scattered = options.pages == "scattered",
+              .rotated_bytes = detail::saturating_multiply(options.rotate_mib.value_or(512), 1U << 20)};
           check_size(shape);
           cases.push_back({.shape = shape, .layers = layers.count});
         }
@@ -191,17 +197,20 @@ std::vector<Case> cases_of(const Options& options, const std::optional<Model>& m
   return cases;
 }
 
-std::vector<Device> open_devices(const Options& options) {
+std::vector<Device> open_devices(const Options& options, TraceFile& trace) {
   std::vector<Device> devices;
+  DeviceOptions device{.device = options.device};
+  if (!options.trace.empty()) device.trace = trace.sink();
   if (options.threads.empty()) {
-    devices.push_back(Device::open({.device = options.device}).value());
+    devices.push_back(Device::open(device).value());
     return devices;
   }
   for (const std::uint64_t threads : options.threads) {
     if (threads == 0 || threads > 1024) {
       throw Failure(Exit::usage, fmt::format("-t is {}; wanted 1 to 1024", threads), "rota bench --help");
     }
-    devices.push_back(Device::open({.device = options.device, .threads = static_cast<std::uint32_t>(threads)}).value());
+    device.threads = static_cast<std::uint32_t>(threads);
+    devices.push_back(Device::open(device).value());
     if (devices.back().info().kind != DeviceKind::cpu) {
       throw Failure(Exit::usage, fmt::format("-t counts threads of the CPU, and {} is none", options.device),
                     "the same without -t");
@@ -215,7 +224,7 @@ class Bench {
  public:
   Bench(const Options& options, const Invocation& invocation) : options_(options), invocation_(invocation) {
     if (!options.model.empty()) model_ = named_model(options);
-    devices_ = open_devices(options);
+    devices_ = open_devices(options, trace_);
   }
 
   Report run() {
@@ -230,6 +239,7 @@ class Bench {
       add_contender(make_work(place, options_.op, one.shape));
     }
     sample(contenders_, {.seconds = options_.seconds.value_or(30), .show_progress = isatty(STDERR_FILENO) == 1});
+    if (!options_.trace.empty()) trace_.write(options_.trace);
     return report();
   }
 
@@ -353,11 +363,33 @@ class Bench {
   const Options& options_;
   const Invocation& invocation_;
   std::optional<Model> model_{};
+  TraceFile trace_{};
   std::vector<Device> devices_{};
   std::vector<Case> cases_{};
   std::vector<Contender> contenders_{};  // reads, one per device; then cases
   std::vector<std::uint64_t> bytes_{};   // as contenders
 };
+
+Report run_calls(Options options, const Invocation& invocation) {
+  if (!options.model.empty() || options.rotate_mib) {
+    throw Failure(Exit::usage, "rota bench call knows neither --model nor --rotate: it is about one call, and warm",
+                  "rota bench call");
+  }
+  if (options.keys.empty()) options.keys = kCallKeys;
+  if (options.codecs.k.empty() && options.codecs.v.empty()) options.codecs = {{"turbo4"}, {"turbo4"}};
+  if (options.threads.empty() && options.device == "cpu") options.threads = {1, 2};
+  options.rotate_mib = 0;
+  std::vector<BenchShape> shapes;
+  for (const Case& one : cases_of(options, layers_of(options))) shapes.push_back(one.shape);
+  TraceFile trace;
+  Report report = bench_calls({.devices = open_devices(options, trace),
+                               .shapes = shapes,
+                               .seconds = options.seconds.value_or(30),
+                               .show_progress = isatty(STDERR_FILENO) == 1},
+                              invocation);
+  if (!options.trace.empty()) trace.write(options.trace);
+  return report;
+}
 
 void add_shape(CLI::App& command, Options& options) {
   add_model(command, options.model);
@@ -365,7 +397,8 @@ void add_shape(CLI::App& command, Options& options) {
   add_number(command, "--group", options.group, "Query heads for each of them (4)");
   add_number(command, "--head-dim", options.head_dim, "Numbers in a head of keys (128)");
   add_number(command, "--value-dim", options.value_dim, "Numbers in a head of values, if not as many");
-  add_numbers(command, "-c,--ctx-size", options.keys, "Keys of each sequence; of other ops, tokens (4096,16384)");
+  add_numbers(command, "-c,--ctx-size", options.keys,
+              "Keys of each sequence; of other ops, tokens (4096,16384; of call 1,64,512,2048)");
   add_codecs(command, options.codecs);
   add_numbers(command, "--rows", options.rows, "Query tokens of each sequence (1)");
   add_numbers(command, "--sequences,--parallel", options.sequences, "Sequences in one call (1)");
@@ -392,10 +425,16 @@ void add_bench(CLI::App& app, Invocation& invocation) {
            "  rota bench attend --model gemma-3-12b -c 8192\n"
            "  rota bench attend --head-dim 256 --group 8 -ctk turbo4 -ctv turbo3 -o md\n"
            "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
+           "  rota bench call -t 1,2\n"
            "  rota bench attend -o json > bench.json && rota report bench.json",
-       .run = [&invocation, options] { print(Bench(*options, invocation).run(), options->output); }});
+       .run = [&invocation, options] {
+         const bool calls = options->op == kCall;
+         print(calls ? run_calls(*options, invocation) : Bench(*options, invocation).run(), options->output);
+       }});
+  std::vector<std::string> ops(kBenchOps.begin(), kBenchOps.end());
+  ops.emplace_back(kCall);
   require(add_choice(command, "OP", options->op,
-                     {{kBenchOps.begin(), kBenchOps.end()}, "What to time: attend, rope, seal or store"}));
+                     {ops, "What to time: attend, rope, seal or store; or call, what a call costs besides"}));
   add_shape(command, *options);
   add_numbers(command, "-t,--threads", options->threads, "Threads of the CPU (all)");
   add_device(command, options->device, "Where to run, e.g. vulkan:0 (cpu)");
@@ -403,6 +442,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
              "MiB that calls go round through, so that caches are cold; 0 keeps them warm (512)");
   add_real(command, "--seconds", options->seconds,
            {.least = 0.1, .most = 86400, .said = {"How long to measure, about (30)", "S"}});
+  add_text(command, "--trace", options->trace, {"Write what ran, and when, for Perfetto or chrome://tracing", "FILE"});
   add_output(command, options->output);
 }
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -54,6 +55,51 @@ TEST(Bench, CodecsGoInPairs) {
   EXPECT_EQ(pairs("-ctv turbo5"), Pairs{"turbo5 turbo5"}) << "one list is taken for both";
   EXPECT_EQ(pairs(""), (Pairs{"f16 f16", "turbo8 turbo8", "turbo4 turbo4"}));
   expect_failure("attend -ctk f16,turbo4 -ctv f16,turbo4,turbo3", 2, "-ctk names 2 codecs and -ctv 3");
+}
+
+TEST(Bench, ATraceHasEveryCommandWithItsCallAndTime) {
+  const std::string path = testing::TempDir() + "rota_bench.trace.json";
+  rows("attend -c 300 -ctk turbo4 --trace " + path + kSmall);
+  std::ifstream file(path);
+  const json trace = json::parse(file);
+  std::map<std::string, int> names;
+  double recorded = 0;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "M") continue;
+    const auto name = event.at("name").get<std::string>();
+    ++names[name];
+    EXPECT_GE(event.at("dur").get<double>(), 0) << event;
+    if (name == "record attend_query") recorded += event.at("dur").get<double>();
+    if (name != "attend_split") continue;
+    EXPECT_EQ(event.at("args").at("heads"), 4) << event;
+    EXPECT_EQ(event.at("args").at("keys"), 300) << event;
+    EXPECT_GT(event.at("args").at("bytes").get<int>(), 0) << event;
+  }
+  EXPECT_GT(names["attend_merge"], 10);
+  EXPECT_EQ(names["attend_query"], names["attend_merge"]);
+  EXPECT_EQ(names["record attend_query"], names["attend_query"]) << "a call is recorded once";
+  EXPECT_GT(recorded, 0);
+  EXPECT_EQ(trace.at("otherData").at("commands_left_out"), 0);
+  expect_failure("attend -c 256 --trace /nowhere/trace.json" + kSmall, 1, "cannot write the trace");
+  expect_failure("attend -c 256 --trace /dev/full" + kSmall, 1, "cannot write the trace");
+}
+
+TEST(Bench, CallsAreTimedAloneAndTogetherBesideEmptyLoops) {
+  const json report = bench("call -c 1,200 --kv-heads 2 --group 2 --head-dim 64 -t 1,2 --seconds 0.1");
+  EXPECT_EQ(report.at("report"), "bench call");
+  std::vector<std::string> found;
+  for (const json& row : report.at("rows")) {
+    found.push_back(row.at("submitted").get<std::string>() + " " + row.at("threads").dump() + " " +
+                    row.at("keys").dump());
+    EXPECT_GT(row.at("median_us").get<double>(), 0) << row;
+    EXPECT_LE(row.at("min_us").get<double>(), row.at("median_us").get<double>()) << row;
+  }
+  EXPECT_EQ(found, (std::vector<std::string>{"alone 1 1", "with 32 1 1", "alone 1 200", "with 32 1 200",
+                                             "5 empty loops, spinning 1 null", "5 empty loops, sleeping 1 null",
+                                             "alone 2 1", "with 32 2 1", "alone 2 200", "with 32 2 200",
+                                             "5 empty loops, spinning 2 null", "5 empty loops, sleeping 2 null"}));
+  expect_failure("call --model llama-3.1-8b", 2, "neither --model nor --rotate");
+  expect_failure("call --rotate 1", 2, "neither --model nor --rotate");
 }
 
 TEST(Bench, SpeedsAreRelativeToF16WhetherItIsListedOrNot) {

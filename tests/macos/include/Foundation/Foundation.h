@@ -48,6 +48,7 @@ __attribute__((objc_root_class))
 @end
 
 @interface NSError : NSObject
++ (id)errorWithDomain:(NSString*)domain code:(NSInteger)code userInfo:(NSDictionary*)info;
 - (NSString*)localizedDescription;
 @end
 

@@ -20,8 +20,13 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height, NSUIntege
 typedef NSUInteger MTLResourceOptions;
 enum {
   MTLResourceStorageModeShared = 0 << 4,
+  MTLResourceStorageModePrivate = 2 << 4,
   MTLResourceHazardTrackingModeUntracked = 1 << 8,
+  MTLResourceHazardTrackingModeTracked = 2 << 8,
 };
+
+typedef NSUInteger MTLStorageMode;
+enum { MTLStorageModeShared = 0, MTLStorageModeManaged = 1, MTLStorageModePrivate = 2 };
 
 typedef NSUInteger MTLDataType;
 enum { MTLDataTypeInt = 29, MTLDataTypeUInt = 33, MTLDataTypeBool = 53, MTLDataTypeFloat = 3 };
@@ -61,8 +66,17 @@ enum { MTLLanguageVersion2_3 = (2 << 16) + 3, MTLLanguageVersion3_0 = (3 << 16) 
 , MTLCommandBuffer, MTLCommandQueue, MTLFunction;
 
 @protocol MTLBuffer <NSObject>
-- (void*)contents;
+- (id<MTLDevice>)device;
+- (MTLStorageMode)storageMode;
+- (void*)contents;  // null unless the storage is shared
 - (NSUInteger)length;
+@end
+
+@protocol MTLEvent <NSObject>
+@end
+
+@protocol MTLSharedEvent <MTLEvent>
+@property(readwrite) uint64_t signaledValue;
 @end
 
 @protocol MTLFence <NSObject>
@@ -125,6 +139,7 @@ enum { MTLLanguageVersion2_3 = (2 << 16) + 3, MTLLanguageVersion3_0 = (3 << 16) 
 @end
 
 @protocol MTLComputeCommandEncoder <NSObject>
+- (id<MTLDevice>)device;
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)state;
 - (void)setBuffer:(id<MTLBuffer>)buffer offset:(NSUInteger)offset atIndex:(NSUInteger)index;
 - (void)setBytes:(const void*)bytes length:(NSUInteger)length atIndex:(NSUInteger)index;
@@ -138,8 +153,11 @@ enum { MTLLanguageVersion2_3 = (2 << 16) + 3, MTLLanguageVersion3_0 = (3 << 16) 
 typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 
 @protocol MTLCommandBuffer <NSObject>
+- (id<MTLDevice>)device;
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type;
 - (void)addCompletedHandler:(MTLCommandBufferHandler)handler;
+- (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value;
+- (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value;
 - (void)commit;
 - (void)waitUntilCompleted;
 - (MTLCommandBufferStatus)status;
@@ -166,6 +184,7 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 @end
 
 @protocol MTLCommandQueue <NSObject>
+- (id<MTLDevice>)device;
 - (id<MTLCommandBuffer>)commandBuffer;
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences;
 - (void)addResidencySet:(id<MTLResidencySet>)set;
@@ -183,6 +202,8 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count;
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options;
 - (id<MTLFence>)newFence;
+- (id<MTLEvent>)newEvent;
+- (id<MTLSharedEvent>)newSharedEvent;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString*)source options:(MTLCompileOptions*)options error:(NSError**)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor*)descriptor
                                                              options:(MTLPipelineOption)options
