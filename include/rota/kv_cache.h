@@ -36,14 +36,15 @@ struct KvExtension {
   Required<std::uint64_t> tokens;  // 1 to 65,536
 };
 
-// The next tokens of one or more sequences, one sequence after the other.
+// The next tokens of one or more sequences, in the order of the extensions.
 //
 // Every layer must be appended once: in the encoder of extend(), or in any encoder once that one is submitted. Until
 // then no sequence of the step can be extended or forked. truncate() to the old length gives the step up for a
 // sequence; one that was given up or closed leaves the others in the step.
 //
 // While a copy of the step lives, all that its tokens see stays until their own sequence goes on. With a window, this
-// keeps pages that only the step's first tokens see while other sequences are extended.
+// keeps pages that only the step's first tokens see while other sequences are extended. In a long step it stays in the
+// layer that was appended last, unless layers come together (LayerOrder): attend to a layer before you append the next.
 class [[nodiscard]] ROTA_API KvStep {
  public:
   // The position of each token, for rope().
@@ -53,9 +54,14 @@ class [[nodiscard]] ROTA_API KvStep {
   // head_dim], `v` is [tokens, kv_heads, value_dim]. The encoder keeps an error.
   void append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v);
 
-  // One layer of the step's sequences, with the step's tokens, for attend(). An error if the layer was not appended, or
-  // if a sequence is not in the step any more.
+  // One layer of the step's sequences, with the step's tokens, for attend(). An error if the layer was not appended, is
+  // done, or if a sequence is not in the step any more. One view for each extension, with the tokens up to its last.
   Result<KvView> view(std::uint32_t layer) const;
+
+  // The layer's tokens of this step are not attended with any more. Appending the next layer says so, too: with
+  // LayerOrder::in_turn a long step's pages serve one layer after the other, and views of a layer end when it is done.
+  // The encoder keeps an error.
+  void done(Encoder& encoder, std::uint32_t layer);
 
  private:
   friend class KvCache;
@@ -76,7 +82,7 @@ struct KvPoolCounters {
 
 // Sums over all groups, keys and values together.
 struct KvCounters {
-  KvPoolCounters sealed, dense, sinks;
+  KvPoolCounters sealed, dense, sinks, step;
   std::uint64_t sequences = 0, tokens = 0;  // a token that several sequences share counts for each
   std::uint64_t seals = 0, unseals = 0;     // pages, submitted so far; one holds all layers of a group's keys or values
   std::uint64_t copied_bytes = 0;           // dense bytes, submitted so far: for forks, truncations and sinks
@@ -90,8 +96,8 @@ struct KvNonFinite {
 
 // The memory of a model's sequences. Copies share one cache. Every member may be called from any thread.
 //
-// A token enters dense. A page that is older than the tail is sealed when a later step begins. fork() shares pages, and
-// pages leave at the front if a group has a window.
+// A token enters dense. A page that is older than the tail is sealed: layer by layer in a long step, else when a later
+// step begins. fork() shares pages, and pages leave at the front if a group has a window.
 //
 // extend, fork, truncate and settle change the cache at once, and record what the device must do. The changes follow
 // the encoder: if it is dropped, or its submission fails, the sequences that it changed are again as before its first
@@ -115,7 +121,8 @@ class ROTA_API KvCache {
   // Gives the sequence's pages back. This holds whatever becomes of open encoders.
   Status close(Sequence sequence);
 
-  // Adds tokens to sequences, each named once. Their keys and values are appended by the step.
+  // Adds tokens to sequences. A sequence may be named more than once: its tokens follow each other, between those of
+  // others. Keys and values are appended by the step.
   Result<KvStep> extend(Encoder& encoder, std::span<const KvExtension> extensions);
   Result<KvStep> extend(Encoder& encoder, Sequence sequence, std::uint64_t tokens);
 

@@ -80,6 +80,12 @@ struct KvGroup {
   std::optional<std::uint64_t> window = {};  // newest keys that a token sees, including its own; none: all
 };
 
+// In which order the layers of a step are computed.
+enum class LayerOrder : std::uint8_t {
+  in_turn,   // each is attended to before the next is appended: a long step is dense in one layer at a time
+  together,  // several are appended before they are attended to: a step is dense in all of them
+};
+
 // What KvCache::create() takes. Either max_tokens or max_bytes is given.
 struct KvCacheSpec {
   std::vector<KvGroup> groups;
@@ -87,9 +93,10 @@ struct KvCacheSpec {
   std::optional<std::uint64_t> max_bytes = {};   // of device memory: for as many tokens as fit
   std::uint32_t max_sequences = 1;
   std::uint64_t max_step_tokens = 512;  // of all sequences in one step, such as a chunk of a prompt; they enter dense
+  LayerOrder layer_order = LayerOrder::in_turn;
 };
 
-// Pages of equal size. Each holds a page of tokens for all layers and heads of its group.
+// Pages of equal size. Each holds a page of tokens for all layers and heads of its group; a step's for one layer.
 struct KvPoolSize {
   std::uint64_t pages = 0, page_bytes = 0;
 
@@ -99,9 +106,11 @@ struct KvPoolSize {
 
 // The memory of a group's keys, or of its values.
 struct KvSideMemory {
-  KvPoolSize sealed, dense, sinks;
+  KvPoolSize sealed, dense, sinks, step;
 
-  constexpr std::uint64_t bytes() const noexcept { return sealed.bytes() + dense.bytes() + sinks.bytes(); }
+  constexpr std::uint64_t bytes() const noexcept {
+    return sealed.bytes() + dense.bytes() + sinks.bytes() + step.bytes();
+  }
   friend constexpr bool operator==(const KvSideMemory&, const KvSideMemory&) = default;
 };
 

@@ -58,12 +58,13 @@ struct KvPages {
   std::uint64_t sealed_pages = 0;  // logical pages before this one are sealed, the others dense
 
   // The physical page of each logical page from first_page on: in KvSideView::sealed while it is before sealed_pages,
-  // else in KvSideView::dense.
+  // in KvSideView::step from step_page on, else in KvSideView::dense.
   std::vector<std::uint32_t> page_table = {};
 
   std::optional<std::uint32_t> sinks = {};  // page of KvSideView::sinks, once the first page is sealed
   std::optional<std::uint64_t> ring =
       {};  // slots: position p is in slot p mod ring; then all pages are dense, and none has left
+  std::optional<std::uint64_t> step_page = {};  // at least sealed_pages; none: all of the table is before it
 
   friend bool operator==(const KvPages&, const KvPages&) = default;
 };
@@ -73,12 +74,13 @@ struct KvSideView {
   SlotView dense;
   std::optional<SealedView> sealed = {};
   std::optional<SlotView> sinks = {};                      // pages of as many slots as there are sinks
+  std::optional<SlotView> step = {};                       // dense as well: pages that only a step's layer uses
   SharedList<std::shared_ptr<const KvPages>> sequences{};  // as in KvView::lengths
 };
 
 // One layer of one or more sequences, for attend(). A view of a cache holds until one of its sequences is closed, or
-// until the fence of the next call that changes the cache, which may settle these sequences, too. Whatever uses the
-// view must be submitted before.
+// until the next call that changes the cache, which may settle these sequences, too: whatever uses the view must be
+// submitted before that call's encoder, or recorded there before the call.
 struct KvView {
   KvSideView k, v;
   SharedList<std::uint64_t> lengths = {};    // tokens of each sequence

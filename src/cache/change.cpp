@@ -13,29 +13,9 @@ std::string_view name(PoolKind kind) {
     case PoolKind::sealed: return "sealed";
     case PoolKind::dense: return "dense";
     case PoolKind::sinks: return "sink";
+    case PoolKind::step: return "step";
   }
   return "unknown";
-}
-
-// An entry of a page table.
-struct MappedPage {
-  std::uint64_t logical;  // holds the positions from logical * page on
-  PoolKind kind;
-  std::uint32_t physical;  // in the pool of that kind
-};
-
-template <class Visit>
-void for_each_page(const KvPages& pages, const Visit& visit) {
-  for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
-    const std::uint64_t logical = pages.first_page + i;
-    visit(MappedPage{logical, logical < pages.sealed_pages ? PoolKind::sealed : PoolKind::dense, pages.page_table[i]});
-  }
-}
-
-// Pages before it leave the window: neither the sequence, even without its tail, nor a query that may still come sees
-// them.
-std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uint64_t first_query) noexcept {
-  return std::min(rule.first_page(length), rule.first_seen_page(first_query));
 }
 
 template <class T>
@@ -45,37 +25,40 @@ void move_to_end(std::vector<T>& to, std::vector<T>& from) {
 
 }  // namespace
 
-bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept {
-  for (std::size_t group_side = 0; group_side < group_sides.size(); ++group_side) {
-    const PageRule& rule = group_sides[group_side].rule;
-    const KvPages& pages = *sequence.group_sides[group_side];
-    if (first_page_of(rule, sequence.length, first_query) > pages.first_page) return true;
-    if (rule.sealed_pages(sequence.length) > pages.sealed_pages) return true;
-  }
-  return false;
-}
-
 void release(std::vector<GroupSidePools>& pools, std::span<const PageUse> uses) noexcept {
   for (const PageUse& use : uses) pools[use.group_side].of(use.kind).release(use.page);
 }
 
-std::vector<PageUse> uses_of(const SequenceState& sequence) {
-  std::vector<PageUse> uses;
-  for (std::size_t group_side = 0; group_side < sequence.group_sides.size(); ++group_side) {
-    const KvPages& pages = *sequence.group_sides[group_side];
-    for_each_page(pages, [&](const MappedPage& page) { uses.push_back({group_side, page.kind, page.physical}); });
-    if (pages.sinks) uses.push_back({group_side, PoolKind::sinks, *pages.sinks});
-  }
-  return uses;
-}
-
-Change::Change(std::span<const GroupSide> group_sides, std::vector<GroupSidePools>& pools)
-    : group_sides_(group_sides), pools_(pools), moves_(group_sides.size()) {}
+Change::Change(const Layout& layout, std::vector<GroupSidePools>& pools, const std::vector<PageUse>& given)
+    : layout_(layout),
+      group_sides_(layout.group_sides),
+      pools_(pools),
+      given_before_(given),
+      moves_(layout.group_sides.size()) {}
 
 // Nobody has seen the pages that are still here, so they need not wait in the retire list.
 Change::~Change() { release(pools_, taken_); }
 
+std::optional<std::uint32_t> Change::retake(std::size_t group_side, PoolKind kind) {
+  if (kind != PoolKind::dense && kind != PoolKind::step) return {};
+  const auto fits = [&](const PageUse& use) {
+    return use.group_side == group_side && use.kind == kind && !pools_[group_side].of(kind).is_shared(use.page);
+  };
+  if (const auto own = std::ranges::find_if(given_, fits); own != given_.end()) {
+    const std::uint32_t page = own->page;
+    given_.erase(own);
+    return page;
+  }
+  const auto earlier = std::ranges::find_if(given_before_, [&](const PageUse& use) {
+    return fits(use) && std::ranges::find(retaken_, use) == retaken_.end();
+  });
+  if (earlier == given_before_.end()) return {};
+  retaken_.push_back(*earlier);
+  return earlier->page;
+}
+
 Result<std::uint32_t> Change::take(std::size_t group_side, PoolKind kind) {
+  if (const auto page = retake(group_side, kind)) return *page;
   PagePool& pool = pools_[group_side].of(kind);
   if (pool.free() == 0) {
     lacks_pages_ = true;
@@ -94,6 +77,22 @@ void Change::give_sinks(std::size_t group_side, KvPages& pages) {
   pages.sinks.reset();
 }
 
+// Adds the page to those of `next`.
+Status Change::seal_page(std::size_t group_side, const MappedPage& page, KvPages& next, const SealMoves& moves) {
+  const std::uint64_t sinks = page.logical == 0 ? group_sides_[group_side].rule.sinks : 0;
+  auto to = take(group_side, PoolKind::sealed);
+  if (!to) return to.error();
+  if (sinks > 0) {
+    auto sink_page = take(group_side, PoolKind::sinks);
+    if (!sink_page) return sink_page.error();
+    moves.to_sinks.push_back({page.physical, *sink_page, sinks});
+    next.sinks = *sink_page;
+  }
+  moves.seals.push_back({.from = page.physical, .to = *to, .sinks = sinks});
+  next.page_table.push_back(*to);
+  return {};
+}
+
 //   before   | s0 s1 s2 | d3 d4 d5 d6 |    s: sealed, d: dense
 //   after       | s1 s2   s3 s4 | d5 d6 |
 //
@@ -107,28 +106,15 @@ Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const D
 
   auto next = std::make_shared<KvPages>(KvPages{first, sealed, {}, pages->sinks});
   Status status;
-  const auto seal_page = [&](const MappedPage& page) -> Status {
-    auto to = take(group_side, PoolKind::sealed);
-    if (!to) return to.error();
-    const bool has_sinks = page.logical == 0 && rule.sinks > 0;
-    if (has_sinks) {
-      auto sinks = take(group_side, PoolKind::sinks);
-      if (!sinks) return sinks.error();
-      moves_[group_side].to_sinks.push_back({page.physical, *sinks, rule.sinks});
-      next->sinks = *sinks;
-    }
-    moves_[group_side].seals.push_back({.from = page.physical, .to = *to, .sinks = has_sinks ? rule.sinks : 0});
-    give(group_side, PoolKind::dense, page.physical);
-    next->page_table.push_back(*to);
-    return {};
-  };
+  const SealMoves moves{moves_[group_side].to_sinks, moves_[group_side].seals};
   for_each_page(*pages, [&](const MappedPage& page) {
     if (page.logical < first) {
       give(group_side, page.kind, page.physical);
     } else if (page.kind == PoolKind::sealed || page.logical >= sealed) {
       next->page_table.push_back(page.physical);
     } else if (status.ok()) {
-      status = seal_page(page);
+      status = seal_page(group_side, page, *next, moves);
+      give(group_side, PoolKind::dense, page.physical);
     }
   });
   if (!status) return status.error();
@@ -151,6 +137,16 @@ Result<Pages> Change::extend(std::size_t group_side, const Pages& pages, std::ui
   return Pages(std::move(next));
 }
 
+// Whether the pages that a shorter sequence sees are there.
+Status Change::check_window(std::size_t group_side, const KvPages& pages, std::uint64_t length) const {
+  const PageRule& rule = group_sides_[group_side].rule;
+  if (length == 0 || rule.first_seen_page(length - 1) >= pages.first_page) return {};
+  const std::uint64_t kept_from = pages.first_page * rule.page;
+  return core::refuse({"KvCache::truncate", {"length"}}, length,
+                      "0, or at least {}: {} have lost what lies before position {}",
+                      kept_from + rule.window.value_or(0), group_sides_[group_side].name(), kept_from);
+}
+
 // Pages before `last` stay, pages after it are given back. `last` itself must be dense and the sequence's own from now
 // on, since the next tokens are written there:
 //
@@ -160,12 +156,7 @@ Result<Pages> Change::extend(std::size_t group_side, const Pages& pages, std::ui
 //   rest == 0           is given back, too
 Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::uint64_t length) {
   const PageRule& rule = group_sides_[group_side].rule;
-  if (length > 0 && rule.first_seen_page(length - 1) < pages->first_page) {
-    const std::uint64_t kept_from = pages->first_page * rule.page;
-    return core::refuse({"KvCache::truncate", {"length"}}, length,
-                        "0, or at least {}: {} have lost what lies before position {}",
-                        kept_from + rule.window.value_or(0), group_sides_[group_side].name(), kept_from);
-  }
+  if (Status status = check_window(group_side, *pages, length); !status) return status.error();
   auto next = std::make_shared<KvPages>(KvPages{.sinks = pages->sinks});
   const std::uint64_t last = length / rule.page;  // the page that is not full any more, or is gone
   const std::uint64_t rest = length % rule.page;
@@ -192,13 +183,15 @@ Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::
     next->page_table.push_back(*to);
     return {};
   };
+  // What is given may be taken for `last`.
+  for_each_page(*pages, [&](const MappedPage& page) {
+    if (page.logical > last || (page.logical == last && rest == 0)) give(group_side, page.kind, page.physical);
+  });
   Status status;
   for_each_page(*pages, [&](const MappedPage& page) {
     if (page.logical < last) {
       next->page_table.push_back(page.physical);
-    } else if (page.logical > last || rest == 0) {
-      give(group_side, page.kind, page.physical);
-    } else if (status.ok()) {
+    } else if (page.logical == last && rest > 0) {
       status = open_page(page);
     }
   });
@@ -234,7 +227,8 @@ Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint
 // The sequence with `length` tokens and what each(group_side, pages) -> Result<Pages> makes of its pages.
 template <class Each>
 Result<SequenceState> Change::each_group_side(const SequenceState& sequence, std::uint64_t length, const Each& each) {
-  SequenceState next{.length = length, .group_sides = {}, .step = sequence.step, .step_begin = sequence.step_begin};
+  SequenceState next{
+      .length = length, .group_sides = {}, .transition = {}, .step = sequence.step, .step_begin = sequence.step_begin};
   next.group_sides.reserve(group_sides_.size());
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
     auto pages = each(group_side, sequence.group_sides[group_side]);
@@ -253,8 +247,25 @@ Result<SequenceState> Change::settled(const SequenceState& sequence, std::uint64
 
 Result<SequenceState> Change::extended(const SequenceState& settled, std::uint64_t tokens) {
   const std::uint64_t length = settled.length + tokens;
-  return each_group_side(settled, length,
-                         [&](std::size_t group_side, const Pages& pages) { return extend(group_side, pages, length); });
+  const auto in_turn = [&](std::size_t group_side) {
+    return wants_transition(group_side, *settled.group_sides[group_side], length);
+  };
+  auto next = each_group_side(settled, length, [&](std::size_t group_side, const Pages& pages) {
+    return in_turn(group_side) ? Result<Pages>(pages) : extend(group_side, pages, length);
+  });
+  if (!next) return next;
+  for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    if (!in_turn(group_side)) continue;
+    if (!next->transition) {
+      next->transition =
+          std::make_shared<Transition>(Transition{.before = next->group_sides,
+                                                  .leaving = {},
+                                                  .moves = std::vector<LayerMoves>(group_sides_.size()),
+                                                  .done = std::vector<LayerMark>(layout_.layers.size())});
+    }
+    if (Status status = extend_in_turn(group_side, *next); !status) return status.error();
+  }
+  return next;
 }
 
 Result<SequenceState> Change::forked(const SequenceState& settled) {
@@ -279,19 +290,35 @@ Result<SequenceState> Change::cut(const SequenceState& sequence, std::uint64_t l
   });
 }
 
-// Reserves first, so that nothing throws while pages move from one list to the other.
+Result<SequenceState> Change::without_step(const SequenceState& sequence) {
+  return each_group_side(sequence, sequence.step_begin,
+                         [&](std::size_t group_side, const Pages&) { return without_step(group_side, sequence); });
+}
+
+MoveCounts Change::counts() const noexcept {
+  MoveCounts sum = in_layers_;
+  for (std::size_t group_side = 0; group_side < moves_.size(); ++group_side) {
+    const Moves& moves = moves_[group_side];
+    sum += {.seals = moves.seals.size(),
+            .unseals = moves.unseals.size(),
+            .copied_bytes = moves.copied_slots() * group_sides_[group_side].slot_bytes()};
+  }
+  return sum;
+}
+
+// Reserves first, so that nothing throws while pages move from one list to the other. Its moves in single layers come
+// after this one's, whose pages they do not touch.
 void Change::merge(Change&& other) {
   taken_.reserve(taken_.size() + other.taken_.size());
   given_.reserve(given_.size() + other.given_.size());
+  retaken_.reserve(retaken_.size() + other.retaken_.size());
   for (std::size_t group_side = 0; group_side < moves_.size(); ++group_side) {
-    Moves& to = moves_[group_side];
-    Moves& from = other.moves_[group_side];
-    move_to_end(to.to_sinks, from.to_sinks);
-    move_to_end(to.seals, from.seals);
-    move_to_end(to.unseals, from.unseals);
-    move_to_end(to.from_sinks, from.from_sinks);
-    move_to_end(to.copies, from.copies);
+    moves_[group_side].add(other.moves_[group_side]);
   }
+  for (const OneLayer& one : other.layer_moves_) moves_of(one.group_side, one.layer).add(one.moves);
+  move_to_end(done_, other.done_);
+  in_layers_ += other.in_layers_;
+  move_to_end(retaken_, other.retaken_);
   move_to_end(given_, other.given_);
   move_to_end(taken_, other.taken_);
   other.taken_.clear();

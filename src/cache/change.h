@@ -3,76 +3,73 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "cache/group_side_memory.h"
 #include "cache/layout.h"
 #include "cache/page_pool.h"
+#include "cache/sequence_state.h"
 #include "rota/kv_cache.h"
 
 namespace rota::cache {
 
-enum class PoolKind : std::uint8_t { sealed, dense, sinks };
-
 // Which pages of one group side are in use.
 struct GroupSidePools {
   explicit GroupSidePools(const KvSideMemory& memory)
-      : pools{PagePool(memory.sealed.pages), PagePool(memory.dense.pages), PagePool(memory.sinks.pages)} {}
+      : pools{PagePool(memory.sealed.pages), PagePool(memory.dense.pages), PagePool(memory.sinks.pages),
+              PagePool(memory.step.pages)} {}
 
   PagePool& of(PoolKind kind) noexcept { return pools[static_cast<std::size_t>(kind)]; }
   const PagePool& of(PoolKind kind) const noexcept { return pools[static_cast<std::size_t>(kind)]; }
 
-  std::array<PagePool, 3> pools;
+  std::array<PagePool, kPoolKinds> pools;
 };
-
-// One sequence's use of one page. It counts in the page's pool from take() or share() to release().
-struct PageUse {
-  std::size_t group_side;
-  PoolKind kind;
-  std::uint32_t page;
-};
-
-using Pages = std::shared_ptr<const KvPages>;
-
-// A sequence as a value. Page tables are never changed but replaced, so that a copy costs a pointer per group side, and
-// views and the state to go back to stay as they were.
-struct SequenceState {
-  std::uint64_t length = 0;             // tokens
-  std::vector<Pages> group_sides = {};  // page tables, as in Layout::group_sides
-  std::shared_ptr<Step> step = {};      // the newest; null for a fork, or once some of its tokens were taken back
-  std::uint64_t step_begin = 0;         // position of the step's first token in this sequence
-};
-
-// Whether settling would change the sequence if queries from position `first_query` on may still be attended with.
-bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept;
 
 // Ends the uses. Precondition: no command that is not yet submitted can touch the pages.
 void release(std::vector<GroupSidePools>& pools, std::span<const PageUse> uses) noexcept;
 
-// One use for every page of the sequence.
-std::vector<PageUse> uses_of(const SequenceState& sequence);
+// What commands have moved.
+struct MoveCounts {
+  std::uint64_t seals = 0, unseals = 0;  // pages of a group side
+  std::uint64_t copied_bytes = 0;
+
+  MoveCounts& operator+=(const MoveCounts& other) noexcept {
+    seals += other.seals;
+    unseals += other.unseals;
+    copied_bytes += other.copied_bytes;
+    return *this;
+  }
+};
 
 // The planner: computes the new state of sequences, takes pages for it, and lists what commands must move. It changes
 // nothing but the pools, and its destructor puts the pages back unless keep() was called.
 //
-//   taken   uses that are added: they end if the change is undone
-//   given   uses that end once the change cannot be undone any more; some may have been added by it
-//   moves   what commands do on the device: they write to pages that were taken
+//   taken    uses that are added: they end if the change is undone
+//   given    uses that end once the change cannot be undone any more; some may have been added by it
+//   retaken  uses that an earlier change of the same encoder gave, and that go on for another sequence or position
+//   moves    what commands do on the device: first in single layers, then in all
 //
 // A page that is given stays in use until then, so that moves overwrite nothing that an old state or its view reads.
+// The same encoder may write to it all the same: its commands run after those that read what was there, and if it is
+// dropped nothing was written. Only dense pages and a step's are taken again in this way, since of all moves those that
+// read them come first.
 class Change {
  public:
-  Change(std::span<const GroupSide> group_sides, std::vector<GroupSidePools>& pools);
+  // `given` is what the encoder's earlier changes have given. It may change once all is planned.
+  Change(const Layout& layout, std::vector<GroupSidePools>& pools, const std::vector<PageUse>& given);
   ~Change();
 
   Change(const Change&) = delete;
   Change& operator=(const Change&) = delete;
 
-  // The new state of a sequence. Errors are out_of_pages, and in the last two invalid_argument if pages that the
-  // shorter sequence would see have left its window. After an error only lacks_pages() and the destructor are of use.
+  // The new state of a sequence. Errors are out_of_pages, and in truncated(), cut() and without_step() invalid_argument
+  // if pages that the shorter sequence would see have left its window. After an error only lacks_pages() and the
+  // destructor are of use. Only the first and the last two take a sequence that is in transition.
 
+  // Every layer is done.
+  SequenceState completed(const SequenceState& sequence);
   // Seals the pages that are due, and drops those that have left the window and that no query from position
   // `first_query` on sees.
   Result<SequenceState> settled(const SequenceState& sequence, std::uint64_t first_query);
@@ -81,13 +78,32 @@ class Change {
   // Settles, but seals only pages that stay, and then cuts.
   Result<SequenceState> truncated(const SequenceState& sequence, std::uint64_t length, std::uint64_t first_query);
   Result<SequenceState> cut(const SequenceState& sequence, std::uint64_t length);
+  // As before its step, of which some layers are done or not even appended; or without any token.
+  Result<SequenceState> without_step(const SequenceState& sequence);
+  SequenceState emptied(const SequenceState& sequence);
 
   // Adds what the other change does. The pages are this change's from then on.
   void merge(Change&& other);
 
   const std::vector<PageUse>& taken() const noexcept { return taken_; }
   const std::vector<PageUse>& given() const noexcept { return given_; }
+  const std::vector<PageUse>& retaken() const noexcept { return retaken_; }
   const std::vector<Moves>& moves() const noexcept { return moves_; }
+
+  struct OneLayer {
+    std::size_t group_side, layer;  // `layer` counts the layers of the group
+    LayerMoves moves;
+  };
+  const std::vector<OneLayer>& layer_moves() const noexcept { return layer_moves_; }
+
+  // Layers that become done.
+  struct Done {
+    std::shared_ptr<Transition> transition;
+    std::size_t layer;  // of the layout
+  };
+  const std::vector<Done>& done() const noexcept { return done_; }
+
+  MoveCounts counts() const noexcept;
 
   // The new states count: pages stay taken.
   void keep() noexcept { taken_.clear(); }
@@ -97,26 +113,44 @@ class Change {
 
  private:
   Result<std::uint32_t> take(std::size_t group_side, PoolKind kind);
+  std::optional<std::uint32_t> retake(std::size_t group_side, PoolKind kind);
   void give(std::size_t group_side, PoolKind kind, std::uint32_t page) { given_.push_back({group_side, kind, page}); }
   void give_sinks(std::size_t group_side, KvPages& pages);
+  LayerMoves& moves_of(std::size_t group_side, std::size_t layer);
 
   struct Due {
     std::uint64_t length;       // tokens of the sequence
     std::uint64_t first_query;  // position of the oldest query that may still be attended with
     std::uint64_t end;          // logical page from which on pages are not sealed
   };
+  struct SealMoves {
+    std::vector<ops::SlotCopy>& to_sinks;
+    std::vector<SealPage>& seals;
+  };
+  Status seal_page(std::size_t group_side, const MappedPage& page, KvPages& next, const SealMoves& moves);
   Result<Pages> settle(std::size_t group_side, const Pages& pages, const Due& due);
   Result<Pages> extend(std::size_t group_side, const Pages& pages, std::uint64_t length);
   Result<Pages> truncate(std::size_t group_side, const Pages& pages, std::uint64_t length);
   Result<Pages> fork(std::size_t group_side, const Pages& pages, std::uint64_t length);
+  Status check_window(std::size_t group_side, const KvPages& pages, std::uint64_t length) const;
+
+  bool wants_transition(std::size_t group_side, const KvPages& pages, std::uint64_t length) const;
+  Result<Pages> pages_in_step(std::size_t group_side, const KvPages& settled, std::uint64_t length);
+  Status extend_in_turn(std::size_t group_side, SequenceState& next);
+  Result<Pages> without_step(std::size_t group_side, const SequenceState& sequence);
 
   template <class Each>
   Result<SequenceState> each_group_side(const SequenceState& sequence, std::uint64_t length, const Each& each);
 
+  const Layout& layout_;
   std::span<const GroupSide> group_sides_;
   std::vector<GroupSidePools>& pools_;
-  std::vector<PageUse> taken_, given_;
+  const std::vector<PageUse>& given_before_;
+  std::vector<PageUse> taken_, given_, retaken_;
   std::vector<Moves> moves_;  // one per group side
+  std::vector<OneLayer> layer_moves_;
+  std::vector<Done> done_;
+  MoveCounts in_layers_;  // of layer_moves_, as if they were in all layers
   bool lacks_pages_ = false;
 };
 

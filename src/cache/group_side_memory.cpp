@@ -22,11 +22,12 @@ Result<std::uint64_t> layers_per_slab(const Device& device, const GroupSide& gro
   const std::uint64_t most_bytes = std::min(limits.max_buffer_bytes, limits.max_binding_bytes) -
                                    std::min(limits.max_binding_bytes, runtime::kBindingAlignment);
   const std::uint64_t bytes = layer_bytes(group_side);
-  if (bytes > most_bytes) {
-    return Error{Errc::unsupported,
-                 core::text("KvCache::create: {} take {} bytes for each layer; {} can address {} at once; "
-                            "lower max_tokens or use fewer bits",
-                            group_side.name(), bytes, device.info().id, most_bytes)};
+  if (std::max(bytes, group_side.memory.step.bytes()) > most_bytes) {
+    return Error{
+        Errc::unsupported,
+        core::text("KvCache::create: {} take {} bytes for each layer; {} can address {} at once; "
+                   "lower max_tokens or max_step_tokens, or use fewer bits",
+                   group_side.name(), std::max(bytes, group_side.memory.step.bytes()), device.info().id, most_bytes)};
   }
   std::uint64_t layers = std::min(group_side.layers, most_bytes / std::max<std::uint64_t>(bytes, 1));
   if (group_side.format) {
@@ -40,14 +41,48 @@ Result<std::uint64_t> layers_per_slab(const Device& device, const GroupSide& gro
   return layers;
 }
 
+std::uint64_t slots_of(std::span<const ops::SlotCopy> copies) noexcept {
+  std::uint64_t slots = 0;
+  for (const ops::SlotCopy& copy : copies) slots += copy.tokens;
+  return slots;
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
 }  // namespace
 
 std::uint64_t Moves::copied_slots() const noexcept {
-  std::uint64_t slots = 0;
-  for (const auto& list : {std::span(to_sinks), std::span(from_sinks), std::span(copies)}) {
-    for (const ops::SlotCopy& move : list) slots += move.tokens;
-  }
-  return slots;
+  return slots_of(to_sinks) + slots_of(from_sinks) + slots_of(copies);
+}
+
+std::uint64_t LayerMoves::copied_slots() const noexcept {
+  return moves.copied_slots() + slots_of(step_to_sinks) + slots_of(step_copies);
+}
+
+bool Moves::empty() const noexcept {
+  return to_sinks.empty() && seals.empty() && unseals.empty() && from_sinks.empty() && copies.empty();
+}
+
+void Moves::add(const Moves& other) {
+  append(to_sinks, other.to_sinks);
+  append(seals, other.seals);
+  append(unseals, other.unseals);
+  append(from_sinks, other.from_sinks);
+  append(copies, other.copies);
+}
+
+bool LayerMoves::empty() const noexcept {
+  return moves.empty() && step_to_sinks.empty() && step_seals.empty() && step_copies.empty();
+}
+
+void LayerMoves::add(const LayerMoves& other) {
+  moves.add(other.moves);
+  append(step_to_sinks, other.step_to_sinks);
+  append(step_seals, other.step_seals);
+  append(step_copies, other.step_copies);
 }
 
 Result<GroupSideMemory> GroupSideMemory::allocate(Device& device, const GroupSide& group_side) {
@@ -70,11 +105,16 @@ Result<GroupSideMemory> GroupSideMemory::allocate(Device& device, const GroupSid
     }
     memory.slabs_.push_back(std::move(slab));
   }
+  if (const std::uint64_t bytes = group_side.memory.step.bytes(); bytes > 0) {
+    auto buffer = device.allocate(bytes);
+    if (!buffer) return buffer.error();
+    memory.step_ = std::move(buffer).value();
+  }
   return memory;
 }
 
 std::uint64_t GroupSideMemory::bytes() const noexcept {
-  std::uint64_t sum = 0;
+  std::uint64_t sum = step_.size_bytes();
   for (const Slab& slab : slabs_) sum += slab.sealed.size_bytes() + slab.dense.size_bytes() + slab.sinks.size_bytes();
   return sum;
 }
@@ -93,44 +133,59 @@ SealedView GroupSideMemory::sealed(const Slab& slab, const PageFormat& format) c
                             {.pages = group_side_.memory.sealed.pages, .heads = slab.layers * group_side_.heads});
 }
 
-void GroupSideMemory::record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const {
-  for (const Slab& slab : slabs_) {
-    const SlotView dense = slots(slab.dense, group_side_.rule.page, slab.layers);
-    if (!moves.to_sinks.empty()) {
-      const SlotView sinks = slots(slab.sinks, group_side_.rule.sinks, slab.layers);
-      ops::copy_slots(encoder, {.from = dense, .to = sinks, .copies = moves.to_sinks});
-    }
-    if (group_side_.format && !moves.seals.empty()) {
-      const SealedView pages = sealed(slab, *group_side_.format);
-      seal(encoder, {.from = dense, .to = pages, .pages = moves.seals, .non_finite = non_finite});
-    }
-    if (group_side_.format && !moves.unseals.empty()) {
-      unseal(encoder, {.from = sealed(slab, *group_side_.format), .to = dense, .pages = moves.unseals});
-    }
-    if (!moves.from_sinks.empty()) {
-      const SlotView sinks = slots(slab.sinks, group_side_.rule.sinks, slab.layers);
-      ops::copy_slots(encoder, {.from = sinks, .to = dense, .copies = moves.from_sinks});
-    }
-    ops::copy_slots(encoder, {.from = dense, .to = dense, .copies = moves.copies});
+// Pools that the group side does not have are empty buffers.
+KvSideView GroupSideMemory::view_of(const Slab& slab) const {
+  KvSideView view{.dense = slots(slab.dense, group_side_.rule.page, slab.layers)};
+  if (group_side_.format && slab.sealed.size_bytes() > 0) view.sealed = sealed(slab, *group_side_.format);
+  if (slab.sinks.size_bytes() > 0) view.sinks = slots(slab.sinks, group_side_.rule.sinks, slab.layers);
+  return view;
+}
+
+void GroupSideMemory::record(Encoder& encoder, const KvSideView& view, const Moves& moves, const Counter& non_finite) {
+  if (view.sinks) ops::copy_slots(encoder, {.from = view.dense, .to = *view.sinks, .copies = moves.to_sinks});
+  if (view.sealed && !moves.seals.empty()) {
+    seal(encoder, {.from = view.dense, .to = *view.sealed, .pages = moves.seals, .non_finite = non_finite});
   }
+  if (view.sealed && !moves.unseals.empty()) {
+    unseal(encoder, {.from = *view.sealed, .to = view.dense, .pages = moves.unseals});
+  }
+  if (view.sinks) ops::copy_slots(encoder, {.from = *view.sinks, .to = view.dense, .copies = moves.from_sinks});
+  ops::copy_slots(encoder, {.from = view.dense, .to = view.dense, .copies = moves.copies});
+}
+
+void GroupSideMemory::record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const {
+  if (moves.empty()) return;
+  for (const Slab& slab : slabs_) record(encoder, view_of(slab), moves, non_finite);
+}
+
+void GroupSideMemory::record(Encoder& encoder, std::size_t layer, const LayerMoves& moves,
+                             const Counter& non_finite) const {
+  if (moves.empty()) return;
+  const KvSideView of_layer = view(layer);
+  record(encoder, of_layer, moves.moves, non_finite);
+  if (!of_layer.step) return;
+  const SlotView& step = *of_layer.step;
+  if (of_layer.sinks) ops::copy_slots(encoder, {.from = step, .to = *of_layer.sinks, .copies = moves.step_to_sinks});
+  if (of_layer.sealed && !moves.step_seals.empty()) {
+    seal(encoder, {.from = step, .to = *of_layer.sealed, .pages = moves.step_seals, .non_finite = non_finite});
+  }
+  ops::copy_slots(encoder, {.from = step, .to = of_layer.dense, .copies = moves.step_copies});
 }
 
 KvSideView GroupSideMemory::view(std::size_t layer) const {
-  const Slab& slab = slabs_[layer / slab_layers_];
+  KvSideView view = view_of(slabs_[layer / slab_layers_]);
   const std::uint64_t head = layer % slab_layers_ * group_side_.heads;
-  const auto of_layer = [&](SlotView view) {
-    view.offset += head * view.head_stride;
-    view.shape.heads = group_side_.heads;
-    return view;
+  const auto only_layer = [&](SlotView& slots) {
+    slots.offset += head * slots.head_stride;
+    slots.shape.heads = group_side_.heads;
   };
-  KvSideView view{.dense = of_layer(slots(slab.dense, group_side_.rule.page, slab.layers))};
-  if (group_side_.format && slab.sealed.size_bytes() > 0) {
-    SealedView pages = sealed(slab, *group_side_.format);
-    pages.offset_bytes += head * pages.head_stride_bytes;
-    pages.shape.heads = group_side_.heads;
-    view.sealed = std::move(pages);
+  only_layer(view.dense);
+  if (view.sinks) only_layer(*view.sinks);
+  if (view.sealed) {
+    view.sealed->offset_bytes += head * view.sealed->head_stride_bytes;
+    view.sealed->shape.heads = group_side_.heads;
   }
-  if (slab.sinks.size_bytes() > 0) view.sinks = of_layer(slots(slab.sinks, group_side_.rule.sinks, slab.layers));
+  if (step_.size_bytes() > 0) view.step = slots(step_, group_side_.rule.page, 1);
   return view;
 }
 

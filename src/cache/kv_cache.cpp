@@ -24,6 +24,13 @@ void KvStep::append(Encoder& encoder, std::uint32_t layer, const View& k, const 
   });
 }
 
+void KvStep::done(Encoder& encoder, std::uint32_t layer) {
+  runtime::record(encoder, [&](runtime::Recorder&) -> Status {
+    if (Status status = check(state_, "KvStep::done"); !status) return status;
+    return state_->done(encoder, *step_, layer);
+  });
+}
+
 Result<KvView> KvStep::view(std::uint32_t layer) const {
   return core::guarded([&]() -> Result<KvView> {
     if (Status status = check(state_, "KvStep::view"); !status) return status.error();

@@ -102,7 +102,7 @@ TEST_F(KvCacheBadCalls, OfExtendAreRefusedAndChangeNothing) {
       {"extensions[0].sequence is of another cache", extends({{Sequence{}, 1}})},
       {"extensions[1].sequence is closed", extends({{sequence, 1}, {closed, 1}})},
       {"extensions[0].sequence is closed", extends({{outside, 1}})},
-      {"extensions[1].sequence is extended by this step already", extends({{sequence, 1}, {sequence, 1}})},
+      {"extensions[1].tokens is 400; wanted at most 600 in all", extends({{sequence, 201}, {sequence, 400}})},
       {"extensions[0].tokens is 0", extends({{sequence, 0}})},
       {"extensions[0].tokens is 65537; wanted 1 to 65536", extends({{sequence, 65537}})},
       {"extensions[1].tokens is 400; wanted at most 600 in all", extends({{sequence, 201}, {second, 400}})},

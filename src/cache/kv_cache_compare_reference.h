@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "cache/kv_cache_reference.h"
@@ -66,6 +68,7 @@ class Comparison {
   void compare_page(const ComparedSide& side, std::uint64_t page) {
     const std::uint64_t size = side.spec.group->page;
     const std::uint32_t physical = side.pages().page_table[page - side.pages().first_page];
+    const bool of_step = side.pages().step_page && page >= *side.pages().step_page;
     if (page < side.pages().sealed_pages) {
       const SealedView& sealed = *side.found.sealed;
       for (std::uint64_t head = 0; head < side.spec.heads; ++head) {
@@ -77,7 +80,8 @@ class Comparison {
       return;
     }
     for (std::uint64_t t = 0; t < size && page * size + t < side.length; ++t) {
-      compare_slot(side.found.dense, physical, t, side.wanted.dense(page * size + t)->data() + side.offset());
+      compare_slot(of_step ? *side.found.step : side.found.dense, physical, t,
+                   side.wanted.dense(page * size + t)->data() + side.offset());
     }
   }
 
@@ -114,6 +118,41 @@ class Comparison {
 
   std::map<const void*, std::vector<std::byte>> contents_;
   std::uint64_t wrong_values_ = 0;
+};
+
+// Who uses which page, as views tell.
+class PageUsers {
+ public:
+  void add(std::uint64_t group_side, const KvPages& pages, std::uint32_t sequence) {
+    for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
+      const std::uint64_t page = pages.first_page + i;
+      const bool of_step = pages.step_page && page >= *pages.step_page;
+      const std::uint64_t pool = page < pages.sealed_pages ? 0 : of_step ? 3 : 1;
+      users_[{group_side, pool, pages.page_table[i]}].insert(sequence);
+    }
+    if (pages.sinks) users_[{group_side, 2, *pages.sinks}].insert(sequence);
+  }
+
+  // `all_seen`: no sequence has pages that no view shows, because a layer is between those that it had and will have.
+  void compare(const KvCounters& counters, bool all_seen) const {
+    std::array<std::uint64_t, 4> used{}, shared{};
+    for (const auto& [page, users] : users_) {
+      ++used.at(page[1]);
+      if (users.size() > 1) ++shared.at(page[1]);
+    }
+    const std::array<const KvPoolCounters*, 4> pools{&counters.sealed, &counters.dense, &counters.sinks,
+                                                     &counters.step};
+    for (std::size_t pool = 0; pool < pools.size(); ++pool) {
+      ASSERT_GE(pools[pool]->used, used[pool]) << "pool " << pool;
+      ASSERT_GE(pools[pool]->shared, shared[pool]) << "pool " << pool;
+      if (!all_seen) continue;
+      ASSERT_EQ(pools[pool]->used, used[pool]) << "pool " << pool;
+      ASSERT_EQ(pools[pool]->shared, shared[pool]) << "pool " << pool;
+    }
+  }
+
+ private:
+  std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>> users_;  // by group side, pool and page
 };
 
 }  // namespace rota::cache::reference

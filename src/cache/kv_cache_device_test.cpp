@@ -26,7 +26,7 @@ class KvCacheWindow : public KvCacheOnDevice {
  protected:
   static constexpr std::uint64_t kDim = 32, kWindow = 100, kTail = 16, kMostTokens = 300;
 
-  KvCache make() {
+  KvCache make(LayerOrder order) {
     const KvGroup group{.layers = {0},
                         .kv_heads = 1,
                         .head_dim = kDim,
@@ -35,7 +35,8 @@ class KvCacheWindow : public KvCacheOnDevice {
                         .page = 64,
                         .tail = kTail,
                         .window = kWindow};
-    return KvCache::create(device, {.groups = {group}, .max_tokens = 2000, .max_sequences = 2}).value();
+    return KvCache::create(device, {.groups = {group}, .max_tokens = 2000, .max_sequences = 2, .layer_order = order})
+        .value();
   }
 
   static std::vector<float> draw(std::uint64_t seed) {
@@ -107,9 +108,37 @@ class KvCacheWindow : public KvCacheOnDevice {
   const Buffer q_buffer = upload(q), k_buffer = upload(k), v_buffer = upload(v);
 };
 
+TEST_F(KvCacheWindow, EveryQueryOfAStepSeesItsKeysUntilTheLayerIsDone) {
+  for (const bool said : {true, false}) {
+    KvCache cache = make(LayerOrder::in_turn);
+    const Sequence sequence = cache.open_sequence().value();
+    Encoder encoder = device.encoder();
+    KvStep step = extend(cache, encoder, sequence, 300);
+    ASSERT_OK(std::move(encoder).submit());
+    expect_outputs(attend_to(step.view(0).value(), 300), 300);
+    EXPECT_GT(cache.counters().step.used, 0U);
+    Encoder next = device.encoder();
+    if (said) {
+      step.done(next, 0);
+    } else {
+      ASSERT_OK(cache.settle(next));
+    }
+    ASSERT_OK(std::move(next).submit());
+    expect_error(step.view(0), Errc::invalid_argument, {"layer is 0, which is done"});
+    const KvView view = cache.view({&sequence, 1}, 0).value();
+    ASSERT_EQ(view.k.sequences.front()->first_page, (300 - kTail - kWindow) / 64);
+    expect_outputs(attend_to(view, 1 + kTail), 300);
+    Encoder settling = device.encoder();
+    ASSERT_OK(cache.settle(settling));
+    ASSERT_OK(std::move(settling).submit());
+    EXPECT_EQ(cache.counters().step.used, 0U);
+    expect_outputs(attend_to(view, 1 + kTail), 300);
+  }
+}
+
 TEST_F(KvCacheWindow, EveryQueryOfAStepThatIsHeldSeesItsKeys) {
   for (const bool by_another : {true, false}) {
-    KvCache cache = make();
+    KvCache cache = make(LayerOrder::together);
     const Sequence sequence = cache.open_sequence().value();
     const Sequence other = cache.open_sequence().value();
     Encoder encoder = device.encoder();
@@ -139,7 +168,7 @@ TEST_F(KvCacheWindow, EveryQueryOfAStepThatIsHeldSeesItsKeys) {
 
 TEST_F(KvCacheWindow, ATruncationInsideTheTailLeavesWholeWhatTheShorterSequenceSees) {
   for (const bool settled : {true, false}) {
-    KvCache cache = make();
+    KvCache cache = make(LayerOrder::together);
     const Sequence sequence = cache.open_sequence().value();
     constexpr std::uint64_t kTokens = 64 + kTail + kWindow - 1;
     Encoder encoder = device.encoder();

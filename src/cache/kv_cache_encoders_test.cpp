@@ -127,8 +127,11 @@ class EncodersMachine {
     sealed.k = sealed.v = turbo(4);
     sealed.dense = DType::f32;
     sealed.tail = tail_;
-    const KvCacheSpec spec{
-        .groups = {dense, sealed}, .max_tokens = 900, .max_sequences = kMostSequences, .max_step_tokens = 750};
+    const KvCacheSpec spec{.groups = {dense, sealed},
+                           .max_tokens = 900,
+                           .max_sequences = kMostSequences,
+                           .max_step_tokens = 750,
+                           .layer_order = LayerOrder::together};
     return KvCache::create(device_, spec).value();
   }
 

@@ -96,6 +96,49 @@ class SequenceSide {
 
   void settle(std::uint64_t length, std::uint64_t first_query) { advance(gone(length, first_query), due(length)); }
 
+  // Whether a step to `length` takes turns: layer after layer, its tokens are dense and then as if settled. That is so
+  // if it needs more dense pages than the sequence has before it, and than after it.
+  bool takes_turns(LayerOrder order, std::uint64_t length) const {
+    if (order == LayerOrder::together || (!spec_->format && !spec_->group->window)) return false;
+    const auto pages = [&](std::uint64_t tokens) { return (tokens + size() - 1) / size(); };
+    const std::uint64_t before = pages(tokens_.size()) - sealed_pages_;
+    const std::uint64_t after = pages(length) - std::max(gone(length, length), due(length));
+    return pages(length) - sealed_pages_ > std::max(before, after);
+  }
+  bool in_turn = false;  // the newest step does, and the last layer is still as it was
+
+  // As layers are that had their turn.
+  const SequenceSide& after_turn() const {
+    if (!in_turn) return *this;
+    if (!after_turn_) {
+      after_turn_ = std::make_shared<SequenceSide>(*this);
+      after_turn_->in_turn = false;
+      after_turn_->settle(tokens_.size(), tokens_.size());
+    }
+    return *after_turn_;
+  }
+  void complete() {
+    if (in_turn) *this = SequenceSide(after_turn());
+  }
+
+  // The step is taken back, of which some layers had their turn: page `begin` / size was restored there.
+  template <class HadTurn>
+  void give_up(std::uint64_t begin, const HadTurn& had_turn) {
+    const SequenceSide was = *this;
+    complete();
+    truncate(begin);
+    for (std::uint64_t position = begin / size() * size(); position < begin; ++position) {
+      auto values = std::make_shared<std::vector<float>>(*tokens_.at(position));
+      const std::uint64_t layer_size = spec_->heads * spec_->dim;
+      for (std::uint64_t layer = 0; layer < spec_->layers; ++layer) {
+        if (had_turn(layer)) continue;
+        const auto from = was.tokens_.at(position)->begin() + static_cast<std::ptrdiff_t>(layer * layer_size);
+        std::copy_n(from, layer_size, values->begin() + static_cast<std::ptrdiff_t>(layer * layer_size));
+      }
+      tokens_.at(position) = std::move(values);
+    }
+  }
+
   void advance(std::uint64_t first, std::uint64_t sealed) {
     for (std::uint64_t page = first_page_; page < first; ++page) {
       sealed_.erase(page);
@@ -106,7 +149,10 @@ class SequenceSide {
     sealed_pages_ = std::max({sealed_pages_, sealed, first_page_});
   }
 
-  void append(Values values) { tokens_.push_back(std::move(values)); }
+  void append(Values values) {
+    tokens_.push_back(std::move(values));
+    after_turn_.reset();
+  }
 
   // Whether the shorter sequence has all that it would see.
   bool can_truncate(std::uint64_t length) const {
@@ -167,6 +213,7 @@ class SequenceSide {
   std::uint64_t first_page_ = 0, sealed_pages_ = 0;
   std::vector<Values> tokens_;  // by position; null where sealed or gone
   std::map<std::uint64_t, std::shared_ptr<const Sealed>> sealed_;
+  mutable std::shared_ptr<SequenceSide> after_turn_;
 };
 
 struct SequenceState {
@@ -175,13 +222,26 @@ struct SequenceState {
   std::vector<SequenceSide> group_sides;
   std::weak_ptr<const KvStep> step = {};  // its newest, as long as somebody may attend with its queries
   std::uint64_t step_begin = 0;
+  bool took_turns = false;         // the newest step did: then no layer but the newest has all that it sees
+  std::uint32_t newest_layer = 0;  // of the step
+
+  // What a layer has.
+  const SequenceSide& side(std::size_t group_side, std::uint32_t layer) const {
+    return layer == newest_layer ? group_sides[group_side] : group_sides[group_side].after_turn();
+  }
+  bool in_turn() const { return std::ranges::any_of(group_sides, &SequenceSide::in_turn); }
+  void complete() {
+    for (SequenceSide& group_side : group_sides) group_side.complete();
+  }
 
   bool is_held() const { return !step.expired(); }
   std::uint64_t first_query() const { return is_held() ? step_begin : length; }
   void settle(std::uint64_t first_query) {
+    complete();
     for (SequenceSide& group_side : group_sides) group_side.settle(length, first_query);
   }
   void truncate(std::uint64_t to) {
+    complete();
     for (SequenceSide& group_side : group_sides) group_side.truncate(to);
     if (to < length) step.reset();
     length = to;

@@ -93,8 +93,14 @@ TEST(KvCacheSpec, LargestSizesFitTheArithmetic) {
   const KvMemory memory = estimate(spec).value();
   const PageFormat keys{.codec = turbo(4), .side = KvSide::keys, .head_dim = 128};
   EXPECT_EQ(memory.groups[0].k.sealed.bytes(), std::uint64_t{8192} * 128 * 8 * page_bytes(keys));
+  // A tail of 128 and a page that is not full, and a page that two share. The step: one page for two tokens of each,
+  // the rest of one sequence.
+  EXPECT_EQ(memory.groups[0].k.dense.pages, 256U * 2 + 128);
+  EXPECT_EQ(memory.groups[0].k.step, (KvPoolSize{256 + (2048 - 256 * 2) / 128, std::uint64_t{128} * 8 * 128 * 2}));
+  KvCacheSpec together = spec;
+  together.layer_order = LayerOrder::together;
   // A tail of 128, a page that is not full, one that is sealed just now, and two chunks of prompts.
-  EXPECT_EQ(memory.groups[0].k.dense.pages, 256U * 3 + (2 * 2048 - 256 * 2) / 128);
+  EXPECT_EQ(estimate(together)->groups[0].k.dense.pages, 256U * 3 + (2 * 2048 - 256 * 2) / 128);
 }
 
 TEST(KvCacheSpec, OnlyASideThatSealsHasSinks) {
@@ -119,6 +125,7 @@ std::uint64_t allocated_bytes(const KvCache& cache) {
         add(side.dense.buffer);
         if (side.sealed) add(side.sealed->buffer);
         if (side.sinks) add(side.sinks->buffer);
+        if (side.step) add(side.step->buffer);
       }
     }
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cache/kv_cache_attend_reference.h"
+#include "cache/kv_cache_batch_reference.h"
 #include "cache/kv_cache_compare_reference.h"
 #include "cache/kv_cache_random_reference.h"
 #include "cache/kv_cache_reference.h"
@@ -67,7 +68,8 @@ class Machine {
       sequences_.pop_back();
     }
     const KvCounters counters = cache_.counters();
-    EXPECT_EQ(counters.sealed.used + counters.dense.used + counters.sinks.used, 0U) << "pages leak";
+    EXPECT_EQ(counters.sealed.used + counters.dense.used + counters.sinks.used + counters.step.used, 0U)
+        << "pages leak";
     EXPECT_EQ(counters.sealed.shared + counters.dense.shared + counters.sinks.shared, 0U);
     EXPECT_EQ(cache_.non_finite()->appended + cache_.non_finite()->sealed, 0U);
   }
@@ -143,20 +145,6 @@ class Machine {
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(index));
   }
 
-  // Values that every dtype holds exactly.
-  Values draw(const GroupSideSpec& group_side) {
-    auto values = std::make_shared<std::vector<float>>(group_side.vector_size());
-    for (float& value : *values) value = static_cast<float>(static_cast<int>(random_() % 255) - 127) * 0.03125F;
-    return values;
-  }
-
-  struct Batch {
-    std::vector<KvExtension> extensions;
-    std::vector<std::vector<Values>> values;  // [group side][token]
-    Buffer source;
-    std::vector<std::uint64_t> offsets;  // of each group side in the source
-  };
-
   std::vector<KvExtension> choose_extensions() {
     std::vector<KvExtension> extensions;
     std::uint64_t total = 0;
@@ -168,12 +156,36 @@ class Machine {
       total += tokens;
       extensions.push_back({sequence.sequence, tokens});
     }
+    std::ranges::shuffle(extensions, random_);
+    // An engine may mix tokens of its sequences.
+    while (!extensions.empty() && random_() % 4 == 0 && total + 3 <= spec_.max_step_tokens) {
+      const std::uint64_t tokens = 1 + random_() % 3;
+      total += tokens;
+      extensions.push_back({extensions[random_() % extensions.size()].sequence, tokens});
+    }
     if (!extensions.empty()) trace_ += fmt::format("extend {} by {} ", extensions.size(), total);
     return extensions;
   }
 
   SequenceState& sequence_of(Sequence sequence) {
     return *std::ranges::find(sequences_, sequence, &SequenceState::sequence);
+  }
+
+  void begin_in_reference(std::span<const KvExtension> extensions) {
+    std::map<std::uint32_t, std::uint64_t> tokens;  // of each sequence
+    for (const KvExtension& extension : extensions) tokens[extension.sequence.index] += extension.tokens;
+    for (SequenceState& sequence : sequences_) {
+      if (!tokens.contains(sequence.sequence.index)) continue;
+      name_sequences({sequence.sequence.index});
+      sequence.settle(sequence.length);
+      sequence.step_begin = sequence.length;
+      sequence.took_turns = false;
+      const std::uint64_t length = sequence.length + tokens.at(sequence.sequence.index);
+      for (SequenceSide& side : sequence.group_sides) {
+        side.in_turn = side.takes_turns(spec_.layer_order, length);
+        sequence.took_turns |= side.in_turn;
+      }
+    }
   }
 
   // Extends cache and reference, or neither. The layers are still to be appended.
@@ -187,36 +199,24 @@ class Machine {
       full_ = true;
       return std::nullopt;
     }
+    begin_in_reference(batch.extensions);
     std::vector<std::int64_t> positions;
     batch.values.resize(group_sides_.size());
     for (const KvExtension& extension : batch.extensions) {
       SequenceState& sequence = sequence_of(extension.sequence);
-      name_sequences({sequence.sequence.index});
-      sequence.settle(sequence.length);
-      sequence.step_begin = sequence.length;
       for (std::uint64_t t = 0; t < extension.tokens; ++t) {
         positions.push_back(static_cast<std::int64_t>(sequence.length++));
         for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
-          batch.values[group_side].push_back(draw(group_sides_[group_side]));
+          batch.values[group_side].push_back(draw(group_sides_[group_side], random_));
           sequence.group_sides[group_side].append(batch.values[group_side].back());
         }
       }
     }
     EXPECT_TRUE(std::ranges::equal(positions, step->positions()));
-    upload(batch);
+    batch.upload(device_);
     held_.push_back(std::make_shared<const KvStep>(*step));
     for (const KvExtension& extension : batch.extensions) sequence_of(extension.sequence).step = held_.back();
     return std::pair(std::move(step).value(), std::move(batch));
-  }
-
-  void upload(Batch& batch) {
-    std::vector<float> values;
-    for (const std::vector<Values>& group_side : batch.values) {
-      batch.offsets.push_back(values.size());
-      for (const Values& token : group_side) values.insert(values.end(), token->begin(), token->end());
-    }
-    batch.source = device_.allocate(values.size() * sizeof(float)).value();
-    batch.source.write(std::as_bytes(std::span(values))).value();
   }
 
   struct LayerOf {
@@ -236,15 +236,12 @@ class Machine {
 
   void append(Encoder& encoder, KvStep& step, const Batch& batch, LayerOf layer) {
     const auto view = [&](std::size_t group_side) {
-      const GroupSideSpec& spec = group_sides_[group_side];
-      return View{.buffer = batch.source,
-                  .dtype = DType::f32,
-                  .shape = {.tokens = batch.values[group_side].size(), .heads = spec.heads, .dim = spec.dim},
-                  .offset = batch.offsets[group_side] + layer.index * spec.heads * spec.dim,
-                  .token_stride = spec.vector_size(),
-                  .head_stride = spec.dim};
+      return batch.view(group_side, group_sides_[group_side], layer.index);
     };
     step.append(encoder, number_of(layer), view(2 * layer.group), view(2 * layer.group + 1));
+    for (const KvExtension& extension : batch.extensions) {
+      sequence_of(extension.sequence).newest_layer = number_of(layer);
+    }
     EXPECT_TRUE(encoder.status().ok()) << encoder.status().error().message;
   }
 
@@ -277,6 +274,7 @@ class Machine {
         EXPECT_TRUE(std::move(own).submit().ok());
         break;
       }
+      if (attend_every_ != 0) attend_to(sequence_of(batch.extensions.front().sequence), layer);
     }
     if (given_up) give_up(step, batch, number_of(last));
   }
@@ -285,15 +283,40 @@ class Machine {
     trace_ += "but one, taken back ";
     EXPECT_EQ(step.view(missing).error().code, Errc::invalid_argument);
     Encoder encoder = device_.encoder();
+    std::set<std::uint32_t> back;
     for (const KvExtension& extension : batch.extensions) {
+      if (!back.insert(extension.sequence.index).second) continue;
       EXPECT_EQ(cache_.extend(encoder, extension.sequence, 1).error().code, Errc::invalid_argument);
       EXPECT_EQ(cache_.fork(encoder, extension.sequence).error().code, Errc::invalid_argument);
       SequenceState& sequence = sequence_of(extension.sequence);
       EXPECT_EQ(cache_.truncate(encoder, extension.sequence, sequence.length).error().code, Errc::invalid_argument);
-      sequence.truncate(sequence.length - extension.tokens);
-      EXPECT_TRUE(cache_.truncate(encoder, extension.sequence, sequence.length).ok());
+      const Status status = cache_.truncate(encoder, extension.sequence, sequence.step_begin);
+      // Pages of its window may be gone where a layer has had its turn.
+      const bool possible = std::ranges::all_of(sequence.group_sides, [&](const SequenceSide& side) {
+        return side.after_turn().can_truncate(sequence.step_begin);
+      });
+      EXPECT_EQ(status.ok(), possible);
+      if (status) {
+        give_up(sequence, missing);
+      } else {
+        EXPECT_TRUE(cache_.truncate(encoder, extension.sequence, 0).ok());
+        sequence.truncate(0);
+      }
     }
     EXPECT_TRUE(std::move(encoder).submit().ok());
+  }
+
+  void give_up(SequenceState& sequence, std::uint32_t missing) {
+    for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+      SequenceSide& side = sequence.group_sides[group_side];
+      const std::vector<std::uint32_t>& layers = spec_.groups[group_side / 2].layers;
+      if (side.in_turn) {
+        side.give_up(sequence.step_begin, [&](std::uint64_t layer) {
+          return layers[layer] != missing && layers[layer] != sequence.newest_layer;
+        });
+      }
+    }
+    sequence.truncate(sequence.step_begin);
   }
 
   void fork(Encoder& encoder) {
@@ -331,10 +354,12 @@ class Machine {
     }
     name_sequences({sequence.sequence.index});
     SequenceState unsettled = sequence;
+    unsettled.complete();
     unsettled.truncate(length);
     if (possible) settled.truncate(length);
     // When pages are short, what is due stays dense. Then only its values may tell.
     const bool as_settled = possible && is_as_found(settled);
+    sequence.complete();
     const bool was_due = std::ranges::any_of(sequence.group_sides, [&](const SequenceSide& group_side) {
       return group_side.due(sequence.length) > group_side.sealed_pages();
     });
@@ -355,55 +380,61 @@ class Machine {
     return true;
   }
 
-  // A sequence that no call named may have been settled on the way, or not.
-  void adopt(SequenceSide& group_side, const KvPages& pages, const SequenceState& sequence) {
-    const bool settled = pages.first_page == group_side.gone(sequence.length, sequence.first_query()) &&
-                         pages.sealed_pages == std::max(group_side.due(sequence.length), pages.first_page);
-    if (settled) group_side.advance(pages.first_page, pages.sealed_pages);
+  // A sequence that no call named may have been settled on the way, or not. Every call lets layers have their turn.
+  void adopt(SequenceState& sequence, std::size_t group_side, std::uint32_t layer, const KvPages& pages) {
+    SequenceSide& side = sequence.group_sides[group_side];
+    const auto is_found = [&](const SequenceSide& as) {
+      return as.first_page() == pages.first_page && as.sealed_pages() == pages.sealed_pages;
+    };
+    if (side.in_turn && layer == sequence.newest_layer && is_found(side.after_turn())) sequence.complete();
+    if (side.in_turn) return;
+    const bool settled = pages.first_page == side.gone(sequence.length, sequence.first_query()) &&
+                         pages.sealed_pages == std::max(side.due(sequence.length), pages.first_page);
+    if (settled) side.advance(pages.first_page, pages.sealed_pages);
   }
 
   void compare(Extent extent) {
     comparison_.restart();
-    Uses uses;
+    PageUsers users;
     for (SequenceState& sequence : sequences_) {
       ASSERT_EQ(cache_.length(sequence.sequence).value(), sequence.length);
-      compare_sequence(sequence, extent, uses);
+      compare_sequence(sequence, extent, users);
       if (comparison_.wrong_values() > 0 && unsettled_.contains(sequence.sequence.index)) {
         comparison_.forgive();
         sequence = unsettled_.at(sequence.sequence.index);
-        compare_sequence(sequence, extent, uses);
+        compare_sequence(sequence, extent, users);
       }
       if (::testing::Test::HasFatalFailure()) return;
     }
     ASSERT_EQ(comparison_.wrong_values(), 0U);
-    compare_counters(uses);
+    users.compare(cache_.counters(), std::ranges::none_of(sequences_, &SequenceState::in_turn));
+    ASSERT_EQ(cache_.counters().sequences, sequences_.size());
+  }
+
+  void attend_to(const SequenceState& sequence) {
+    const std::size_t group = random_() % spec_.groups.size();
+    attend_to(sequence, {group, random_() % spec_.groups[group].layers.size()});
   }
 
   // All queries of the step that is held, or some of the newest tokens, in one layer.
-  void attend_to(const SequenceState& sequence) {
-    const std::size_t group = random_() % spec_.groups.size();
-    const std::size_t layer = random_() % spec_.groups[group].layers.size();
-    const bool whole_step = sequence.is_held() && random_() % 2 == 0;
-    const bool windowed = spec_.groups[group].window.has_value();  // else no key can be missing, and all are seen
+  void attend_to(const SequenceState& sequence, LayerOf layer) {
+    const KvGroup& group = spec_.groups[layer.group];
+    const SequenceSide& k = sequence.side(2 * layer.group, number_of(layer));
+    const SequenceSide& v = sequence.side(2 * layer.group + 1, number_of(layer));
+    const bool whole_step = sequence.is_held() && !sequence.took_turns && random_() % 2 == 0;
+    const bool windowed = group.window.has_value();  // else no key can be missing, and all are seen
     const std::uint64_t some = std::min<std::uint64_t>(1 + random_() % (windowed ? 200 : 4), sequence.length);
     const std::uint64_t query_tokens = whole_step ? sequence.length - sequence.step_begin : some;
     if (query_tokens == 0 || (!windowed && query_tokens > 8)) return;
     trace_ += fmt::format("attend {} of {} ", query_tokens, sequence.length);
-    const Attention attention{.group = spec_.groups[group],
-                              .layer = layer,
-                              .length = sequence.length,
-                              .query_tokens = query_tokens,
-                              .k = sequence.group_sides[2 * group],
-                              .v = sequence.group_sides[2 * group + 1]};
+    const Attention attention{
+        .group = group, .layer = layer.index, .length = sequence.length, .query_tokens = query_tokens, .k = k, .v = v};
     EXPECT_TRUE(attention.sees_only_what_is_kept() || !whole_step) << "what a step sees stays while it is held";
-    const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[layer]).value();
+    const KvView view = cache_.view({&sequence.sequence, 1}, number_of(layer)).value();
     check_attention(device_, view, attention, random_);
   }
 
-  // (group side, pool, page) -> indices of sequences
-  using Uses = std::map<std::array<std::uint64_t, 3>, std::set<std::uint32_t>>;
-
-  void compare_sequence(SequenceState& sequence, Extent extent, Uses& uses) {
+  void compare_sequence(SequenceState& sequence, Extent extent, PageUsers& users) {
     for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
       for (std::size_t layer = 0; layer < spec_.groups[group].layers.size(); ++layer) {
         const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers[layer]).value();
@@ -411,41 +442,19 @@ class Machine {
         ASSERT_EQ(view.window, spec_.groups[group].window);
         for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
           const KvSideView& side = group_side % 2 == 0 ? view.k : view.v;
-          SequenceSide& wanted = sequence.group_sides[group_side];
+          const std::uint32_t number = spec_.groups[group].layers[layer];
+          const KvPages& pages = *side.sequences.front();
           const bool touched = touched_.contains(sequence.sequence.index);
-          if (!named_.contains(sequence.sequence.index)) adopt(wanted, *side.sequences.front(), sequence);
+          if (!named_.contains(sequence.sequence.index)) adopt(sequence, group_side, number, pages);
           if (touched || extent == Extent::all_pages) {
+            const SequenceSide& wanted = sequence.side(group_side, number);
             comparison_.compare({side, wanted, group_sides_[group_side], layer, sequence.length}, extent);
             if (::testing::Test::HasFatalFailure()) return;
           }
-          if (layer == 0) add_uses(uses, group_side, *side.sequences.front(), sequence.sequence.index);
+          users.add(group_side, pages, sequence.sequence.index);
         }
       }
     }
-  }
-
-  static void add_uses(Uses& uses, std::uint64_t group_side, const KvPages& pages, std::uint32_t sequence) {
-    for (std::size_t i = 0; i < pages.page_table.size(); ++i) {
-      const std::uint64_t pool = pages.first_page + i < pages.sealed_pages ? 0 : 1;
-      uses[{group_side, pool, pages.page_table[i]}].insert(sequence);
-    }
-    if (pages.sinks) uses[{group_side, 2, *pages.sinks}].insert(sequence);
-  }
-
-  void compare_counters(const Uses& uses) {
-    const KvCounters counters = cache_.counters();
-    std::array<std::uint64_t, 3> used{};
-    std::array<std::uint64_t, 3> shared{};
-    for (const auto& [page, users] : uses) {
-      ++used.at(page[1]);
-      if (users.size() > 1) ++shared.at(page[1]);
-    }
-    const std::array<const KvPoolCounters*, 3> pools{&counters.sealed, &counters.dense, &counters.sinks};
-    for (std::size_t pool = 0; pool < pools.size(); ++pool) {
-      ASSERT_EQ(pools[pool]->used, used[pool]) << "pool " << pool;
-      ASSERT_EQ(pools[pool]->shared, shared[pool]) << "pool " << pool;
-    }
-    ASSERT_EQ(counters.sequences, sequences_.size());
   }
 
   const std::uint64_t attend_every_;

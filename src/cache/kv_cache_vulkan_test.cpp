@@ -70,7 +70,8 @@ class KvCacheFailures : public OnDevice {
   const KvCacheSpec spec{
       .groups = {{.layers = {0}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .page = 64, .tail = 0}},
       .max_tokens = 70'000,
-      .max_step_tokens = 60'000};
+      .max_step_tokens = 60'000,
+      .layer_order = LayerOrder::together};
   std::optional<KvCache> cache;
   Buffer zeros = device.allocate(64).value();
   Sequence sequence;

@@ -89,6 +89,9 @@ Status check_spec(const KvCacheSpec& spec) {
     return core::refuse(of("max_tokens"), spec.max_tokens ? "given, and max_bytes, too" : "missing, and max_bytes, too",
                         "one of them");
   }
+  if (spec.layer_order != LayerOrder::in_turn && spec.layer_order != LayerOrder::together) {
+    return core::refuse(of("layer_order"), static_cast<unsigned>(spec.layer_order), "in_turn or together");
+  }
   return core::first_error({check_range(of("max_tokens"), spec.max_tokens.value_or(1), 1, kMaxTokens),
                             check_range(of("max_sequences"), spec.max_sequences, 1, kMaxSequences),
                             check_range(of("max_step_tokens"), spec.max_step_tokens, 1, kMaxStepTokens)});
@@ -119,20 +122,41 @@ std::uint64_t most_pages(const PageRule& rule, std::uint64_t sequences, std::uin
 
 struct Budget {
   std::uint64_t tokens, sequences, step;  // `step`: tokens of one
+  LayerOrder order;
+
+  bool in_turn() const { return order == LayerOrder::in_turn; }
 };
 
 // Where there are other sequences, the step before may still be held while they go on: what its queries see stays.
 std::uint64_t held_steps(const Budget& budget) { return budget.sequences > 1 ? 1 : 0; }
 
-// A page that a step gives back is in use until the step is submitted. So a step needs pages for what the one before it
-// left dense (at most tail + page - 1 tokens of each sequence, and that step's tokens) and for its own tokens.
+// Every sequence may have a page that is not full.
+std::uint64_t all_pages(const PageRule& rule, const Budget& budget) {
+  return most_pages(rule, std::min(budget.sequences, budget.tokens), rule.page - 1, budget.tokens);
+}
+
+// In turn, a sequence never has more dense pages than before and after its steps: what a step needs more is the step's.
+// Full pages that it shares with forks are written by none of them, and stay until the last has sealed them.
+//
+// Together, a page that a step gives back is in use until the step is submitted. So a step needs pages for what the one
+// before it left dense (at most tail + page - 1 tokens of each sequence, and that step's tokens) and for its own
+// tokens.
 std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
-  // Every sequence may have a page that is not full.
-  const std::uint64_t all = most_pages(rule, std::min(budget.sequences, budget.tokens), rule.page - 1, budget.tokens);
-  if (!rule.seals && !rule.window) return all;
+  const std::uint64_t all = all_pages(rule, budget);
+  if (!rule.is_bounded()) return all;
+  if (budget.in_turn()) {
+    const std::uint64_t own = rule.most_dense_pages();
+    return std::min(all, budget.sequences * own + budget.sequences / 2 * (own - 1));
+  }
   const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window;
   const std::uint64_t steps = rule.seals ? 2 : 2 + held_steps(budget);
   return std::min(all, most_pages(rule, budget.sequences, kept + 2 * (rule.page - 1), steps * budget.step));
+}
+
+// A sequence's first token in a step has room in its dense pages, and may fill the last of them.
+std::uint64_t step_pages(const PageRule& rule, const Budget& budget) {
+  if (!rule.is_bounded() || !budget.in_turn()) return 0;
+  return std::min(all_pages(rule, budget), most_pages(rule, budget.sequences, rule.page - 2, budget.step));
 }
 
 std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
@@ -140,10 +164,11 @@ std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
   const std::uint64_t all = budget.tokens / rule.page;
   if (!rule.window) return all;
   // Pages that a step seals stand beside all that the step before it left. If the sequence goes on, pages that have
-  // left its window are not sealed at all; if its step is held, they are.
+  // left its window are not sealed at all; if its step is held, they are. In turn, a step has taken the pages that it
+  // will seal, and pages that it sees no more are given back when the next begins.
   const std::uint64_t left = budget.sequences * rule.pages(*rule.window);
   const std::uint64_t fresh = most_pages(rule, budget.sequences, rule.page - 1, budget.step);
-  return std::min(all, left + (held_steps(budget) > 0 ? 2 * fresh : std::min(left, fresh)));
+  return std::min(all, left + (held_steps(budget) > 0 || budget.in_turn() ? 2 * fresh : std::min(left, fresh)));
 }
 
 std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturating_multiply(a, b); }
@@ -154,9 +179,10 @@ Result<KvSideMemory> measure(const GroupSide& group_side, const Budget& budget) 
       .sealed = {sealed_pages(group_side.rule, budget),
                  group_side.format ? product(all_heads, page_bytes(*group_side.format)) : 0},
       .dense = {dense_pages(group_side.rule, budget), group_side.rule.page * group_side.slot_bytes()},
-      .sinks = {group_side.rule.sinks == 0 ? 0 : budget.sequences, group_side.rule.sinks * group_side.slot_bytes()}};
+      .sinks = {group_side.rule.sinks == 0 ? 0 : budget.sequences, group_side.rule.sinks * group_side.slot_bytes()},
+      .step = {step_pages(group_side.rule, budget), group_side.rule.page * group_side.layer_slot_bytes()}};
   std::uint64_t bytes = 0;
-  for (const KvPoolSize& pool : {memory.sealed, memory.dense, memory.sinks}) {
+  for (const KvPoolSize& pool : {memory.sealed, memory.dense, memory.sinks, memory.step}) {
     const std::uint64_t pool_bytes = product(pool.pages, pool.page_bytes);
     if (pool_bytes > kMaxBytes || pool.pages > std::numeric_limits<std::uint32_t>::max()) {
       return core::refuse(of("max_tokens"), budget.tokens, "a cache of at most 2^60 bytes and 2^32 pages");
@@ -193,18 +219,20 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
 
 // Fills in the memory for `tokens`.
 Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
-  const std::uint64_t sequence_bytes = kSequenceHostBytes + layout.group_sides.size() * kSequenceGroupSideHostBytes;
+  const std::uint64_t sequence_bytes = kSequenceHostBytes + layout.group_sides.size() * kSequenceGroupSideHostBytes +
+                                       layout.layers.size() * kSequenceLayerHostBytes;
   layout.memory = {.max_tokens = tokens,
                    .groups = std::vector<KvGroupMemory>(spec.groups.size()),
                    .counter_bytes = layout.group_sides.size() * kGroupSideCounters * sizeof(std::uint64_t),
                    .host_bytes = spec.max_sequences * sequence_bytes + spec.max_step_tokens * kStepTokenHostBytes};
   for (GroupSide& group_side : layout.group_sides) {
-    auto memory = measure(group_side, {tokens, spec.max_sequences, spec.max_step_tokens});
+    auto memory = measure(group_side, {tokens, spec.max_sequences, spec.max_step_tokens, layout.order});
     if (!memory) return memory.error();
     group_side.memory = *memory;
     KvGroupMemory& group = layout.memory.groups[group_side.group];
     (group_side.side == KvSide::keys ? group.k : group.v) = *memory;
-    layout.memory.host_bytes += (memory->sealed.pages + memory->dense.pages + memory->sinks.pages) * kPageHostBytes;
+    layout.memory.host_bytes += (memory->sealed.pages + memory->dense.pages + memory->sinks.pages) * kPageHostBytes +
+                                memory->step.pages * kStepPageHostBytes;
     if (layout.memory.bytes() > kMaxBytes) {
       return core::refuse(of("max_tokens"), tokens, "a cache of at most 2^60 bytes");
     }
@@ -238,7 +266,7 @@ Result<Layout> lay_out(const KvCacheSpec& spec) {
   if (Status status = check_spec(spec); !status) return status.error();
   auto layers = number_layers(spec);
   if (!layers) return layers.error();
-  Layout layout{.group_sides = group_sides_of(spec), .layers = std::move(layers).value()};
+  Layout layout{.group_sides = group_sides_of(spec), .layers = std::move(layers).value(), .order = spec.layer_order};
   const Status status = spec.max_bytes ? fill_bytes(layout, spec, *spec.max_bytes)
                                        : measure_all(layout, spec, spec.max_tokens.value_or(1));
   if (!status) return status.error();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace rota::cache {
 
-// When pages of a group side are sealed and when they leave. A sequence's length before a step decides, nothing else.
+// When pages of a group side are sealed and when they leave. A sequence's length after its steps decides, nothing else.
 struct PageRule {
   std::uint64_t page = 128, tail = 128, sinks = 0;  // tokens
   std::optional<std::uint64_t> window = {};         // tokens
@@ -33,13 +34,26 @@ struct PageRule {
   }
 
   constexpr std::uint64_t pages(std::uint64_t tokens) const noexcept { return (tokens + page - 1) / page; }
+
+  // Whether a sequence has few dense pages, however long it is.
+  constexpr bool is_bounded() const noexcept { return seals || window; }
+
+  // Dense pages of a sequence with `length` tokens from which nothing is due, and of any such sequence at most.
+  constexpr std::uint64_t dense_pages(std::uint64_t length) const noexcept {
+    return pages(length) - std::max(first_page(length), sealed_pages(length));
+  }
+  constexpr std::uint64_t most_dense_pages() const noexcept {
+    return pages((seals ? tail : tail + window.value_or(0)) + page);
+  }
 };
 
 inline constexpr std::size_t kGroupSideCounters = 2;  // u64 each
 
-// Host memory at most: per sequence, per sequence and group side, per token of a step, and per page that was ever used.
-inline constexpr std::uint64_t kSequenceHostBytes = 512, kSequenceGroupSideHostBytes = 320, kStepTokenHostBytes = 16;
-inline constexpr std::uint64_t kPageHostBytes = 32;
+// Host memory at most: per sequence, per sequence and group side, per sequence and layer, per token of a step, per page
+// that was ever used, and per page of a step, which is in two page tables and moves.
+inline constexpr std::uint64_t kSequenceHostBytes = 512, kSequenceGroupSideHostBytes = 640,
+                               kSequenceLayerHostBytes = 16;
+inline constexpr std::uint64_t kStepTokenHostBytes = 16, kPageHostBytes = 32, kStepPageHostBytes = 256;
 
 // The keys, or the values, of one group of layers.
 struct GroupSide {
@@ -52,7 +66,8 @@ struct GroupSide {
   KvSideMemory memory = {};
 
   std::string name() const;  // "the keys of groups[0]"
-  std::uint64_t slot_bytes() const noexcept { return layers * heads * dim * info(dense).bytes; }
+  std::uint64_t slot_bytes() const noexcept { return layers * layer_slot_bytes(); }
+  std::uint64_t layer_slot_bytes() const noexcept { return heads * dim * info(dense).bytes; }
 };
 
 struct Layer {
@@ -63,6 +78,7 @@ struct Layer {
 struct Layout {
   std::vector<GroupSide> group_sides = {};  // keys and values of the first group, of the second, ...
   std::vector<Layer> layers = {};           // numbers rise
+  LayerOrder order = LayerOrder::in_turn;
   KvMemory memory = {};
 };
 

@@ -20,7 +20,8 @@ struct SequenceEntry {
   std::uint32_t generation = 0;  // rises when the sequence is closed, so that its handles name nothing
   bool open = false;
   bool is_listed = false;                    // in the table's list of those that may be due
-  std::uint64_t named_in = 0;                // number of the last change that named it
+  std::uint64_t named_in = 0;                // number of the last change that has a new state for it,
+  std::size_t named_at = 0;                  // and where in NewStates
   Transaction* changed_in = nullptr;         // the open encoder that changed it: others wait for its end
   std::optional<SequenceState> before = {};  // the state before that; none where the sequence was forked there
 
@@ -59,7 +60,7 @@ class SequenceTable {
   SequenceEntry& occupy(std::uint32_t index) noexcept;
   void vacate(std::uint32_t index) noexcept;
 
-  // The number of a new change. `named_in` of an entry tells whether that change has named it.
+  // The number of a new change. `named_in` of an entry tells whether that change has a new state for it.
   std::uint64_t next_change() noexcept { return ++last_change_; }
 
   // Sequences that settling may change, unless a step that is held keeps their pages. list_if_due() is called whenever
@@ -79,26 +80,43 @@ class SequenceTable {
   std::uint64_t last_change_ = 0;
 };
 
-// What a call makes of sequences, each once.
+// What a call makes of sequences.
 class NewStates {
  public:
   struct NewState {
     std::uint32_t index;
     SequenceState state;
+    bool named;  // by the call, which has settled it as it wants
   };
 
   explicit NewStates(SequenceTable& table) noexcept : table_(table), change_(table.next_change()) {}
 
-  void add(std::uint32_t index, SequenceState state) {
-    list_.push_back({index, std::move(state)});
+  // The newest counts.
+  void set(std::uint32_t index, SequenceState state, bool named = true) {
+    if (has(index)) {
+      list_[table_[index].named_at] = {index, std::move(state), named};
+      return;
+    }
+    list_.push_back({index, std::move(state), named});
     table_[index].named_in = change_;
+    table_[index].named_at = list_.size() - 1;
   }
-  bool has(std::uint32_t index) const noexcept { return table_[index].named_in == change_; }
+  bool is_named(std::uint32_t index) const noexcept { return has(index) && list_[table_[index].named_at].named; }
+
+  // Precondition: set() before.
+  SequenceState& edit(std::uint32_t index) noexcept { return list_[table_[index].named_at].state; }
+
+  // As the call leaves it so far.
+  const SequenceState& of(std::uint32_t index) const noexcept {
+    return has(index) ? list_[table_[index].named_at].state : table_[index].state;
+  }
 
   std::vector<NewState>& list() noexcept { return list_; }
   const std::vector<NewState>& list() const noexcept { return list_; }
 
  private:
+  bool has(std::uint32_t index) const noexcept { return table_[index].named_in == change_; }
+
   SequenceTable& table_;
   std::uint64_t change_;
   std::vector<NewState> list_;

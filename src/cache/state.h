@@ -67,6 +67,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
     const View& v;
   };
   Status append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input);
+  Status done(Encoder& encoder, const Step& step, std::uint32_t layer);
 
   Result<std::uint64_t> length(Sequence sequence) const;
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
@@ -89,26 +90,28 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Result<std::size_t> find_layer(std::string_view op, std::uint32_t number) const;
   Counter counter(std::size_t group_side, CounterOf what) const;
 
-  // Steps. A step is finished for an encoder if every layer's append runs before what it records next.
-  static bool is_finished(const Step& step, const Transaction& transaction) noexcept;
+  // Steps. A sequence's step is finished for an encoder if every layer's append runs before what it records next, and
+  // no other encoder has layers of it done.
+  static bool is_finished(const SequenceState& state, const Transaction& transaction) noexcept;
   Status check_finished(const core::Refusal& refusal, const SequenceState& state, const Transaction& transaction) const;
 
   // The first position whose query may still be attended with. What it sees stays; older ones may find it gone.
   static std::uint64_t first_query(const SequenceState& state) noexcept;
 
-  // Runs plan(Planning&) -> Status, settles other sequences, records the moves and applies the states. If that
-  // succeeds, `step` begins.
+  // Completes transitions, runs plan(Planning&) -> Status, settles other sequences, records the moves and applies the
+  // states. If that succeeds, `step` begins.
   template <class Plan>
   Status change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step = {});
   Status plan_extension(Planning& planning, std::span<const KvExtension> extensions, std::size_t i,
                         const std::shared_ptr<Step>& step);
   Status plan_fork(Planning& planning, Sequence sequence, std::uint32_t& child);
   Status plan_truncation(Planning& planning, Sequence sequence, std::uint64_t length);
-  Result<SequenceState> truncated(Change& change, const SequenceState& state, std::uint64_t length,
+  Result<SequenceState> truncated(Planning& planning, const SequenceState& state, std::uint64_t length,
                                   std::uint64_t first_query);
 
   // The encoder's transaction, begun if this is its first call.
   Result<Transaction*> transaction_in(std::string_view op, Encoder& encoder);
+  void complete(Planning& planning);
   void settle_others(Planning& planning);
   Status record(Encoder& encoder, const Change& change) const;
   static void prepare(Transaction& transaction, const Change& change, const NewStates& states);
@@ -118,11 +121,19 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Status check_append(const Step& step, std::size_t layer, const Transaction& transaction) const;
   Status check_shape(const core::Argument& argument, const View& view, const GroupSide& group_side,
                      std::uint64_t tokens) const;
-  void store_side(Encoder& encoder, const Step& step, std::size_t group_side, const StorePair& pair) const;
+  struct LayerSide {
+    std::size_t layer, group_side;  // of the layout
+  };
+  void store_side(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const;
+
+  // Makes layers of the step done: those before `layer` in time, or `layer` itself.
+  Status check_turn(const Step& step, std::size_t layer, const Transaction& transaction) const;
+  Status finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
+                       Transaction& transaction);
 
   KvView view_of(std::size_t layer, const SequenceLists& lists) const;
-  static void add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t group);
-  const SequenceLists& lists_of(const Step& step, std::size_t group) const;
+  void add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t layer, std::uint64_t length) const;
+  const SequenceLists& lists_of(const Step& step, std::size_t layer) const;
 
   const std::shared_ptr<runtime::DeviceState> device_;
   const KvCacheSpec spec_;

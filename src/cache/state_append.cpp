@@ -2,12 +2,15 @@
 
 #include "cache/state.h"
 
-// A layer's keys and values of a step. Appending changes no sequence: where the tokens go was decided by extend().
+// A layer's keys and values of a step. Appending changes no sequence: where the tokens go, and where they go on to when
+// the layer is done, was decided by extend().
 
 namespace rota::cache {
 namespace {
 
 constexpr std::string_view kAppend = "KvStep::append";
+constexpr std::string_view kDone = "KvStep::done";
+constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
 }  // namespace
 
@@ -18,6 +21,11 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   auto transaction = transaction_in(kAppend, encoder);
   if (!transaction) return transaction.error();
   if (Status status = check_append(*step, *index, **transaction); !status) return status;
+  std::vector<std::size_t> earlier;
+  for (std::size_t layer = 0; layer < layout_.layers.size() && step->takes_turns; ++layer) {
+    if (layer != *index && step->appended[layer].is_set()) earlier.push_back(layer);
+  }
+  if (Status status = finish_layers(encoder, *step, earlier, **transaction); !status) return status;
   if (auto& appends = (*transaction)->appends; appends.empty()) appends.reserve(layout_.layers.size());
   (*transaction)->appends.reserve((*transaction)->appends.size() + 1);  // push_back below must not fail
 
@@ -28,12 +36,12 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
     const View& from = keys ? input.k : input.v;
     const Status shape = check_shape({keys ? "k" : "v"}, from, layout_.group_sides[group_side], step->positions.size());
     if (!shape) return shape;
-    store_side(encoder, *step, group_side, {from, memory_[group_side].view(layer.index).dense});
+    store_side(encoder, *step, {*index, group_side}, from);
   }
   if (Status status = encoder.status(); !status) return status;
   transactions_.start(**transaction);
   (*transaction)->appends.push_back({step, *index});
-  step->marks[*index].recorded_in = *transaction;
+  step->appended[*index].recorded_in = *transaction;
   return {};
 }
 
@@ -44,7 +52,7 @@ Status State::check_append(const Step& step, std::size_t layer, const Transactio
     return core::refuse(refusal, "over: its sequences were closed or truncated, or its encoder was dropped",
                         "the newest step of a sequence");
   }
-  if (step.marks[layer].is_appended()) {
+  if (step.appended[layer].is_set()) {
     return core::refuse({kAppend, {"layer"}},
                         core::text("{}, which was appended already", layout_.layers[layer].number),
                         "each layer once in a step");
@@ -74,39 +82,120 @@ Status State::check_shape(const core::Argument& argument, const View& view, cons
   return {};
 }
 
-// Stores one group side for the sequences that are still in the step. Tokens of the others are skipped in the source,
-// so there is one command for each run of neighbours that are:
+// Makes layers done that are not yet, in all sequences of the step. The step's pages serve the next layer then, so that
+// commands of another encoder must not stand in between.
+Status State::finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
+                            Transaction& transaction) {
+  const auto transition_of = [&](const Step::Member& member) {
+    const bool in_step = sequences_.is_in_step(step, member);
+    return in_step ? sequences_[member.sequence.index].state.transition : nullptr;
+  };
+  std::vector<Change::Done> done;
+  for (const std::size_t layer : layers) {
+    const std::size_t first = done.size();
+    for (const Step::Member& member : step.members) {
+      auto transition = transition_of(member);
+      if (!transition || transition->done[layer].is_before(transaction)) continue;
+      if (transition->done[layer].is_elsewhere(transaction) || step.appended[layer].is_elsewhere(transaction)) {
+        return busy(core::refuse({kAppend, {"the step"}},
+                                 core::text("at layer {}, which was appended in another encoder that is not submitted",
+                                            layout_.layers[layer].number),
+                                 "that encoder, or its submission first"));
+      }
+      const auto is_same = [&](const Change::Done& one) { return one.transition == transition; };
+      const bool again = std::any_of(done.begin() + static_cast<std::ptrdiff_t>(first), done.end(), is_same);
+      if (!again) done.push_back({std::move(transition), layer});
+    }
+  }
+  transaction.done.reserve(transaction.done.size() + done.size());
+  for (const std::size_t layer : layers) {
+    const auto& [number, group, index] = layout_.layers[layer];
+    for (const KvSide side : {KvSide::keys, KvSide::values}) {
+      const std::size_t group_side = group_side_of(group, side);
+      LayerMoves moves;
+      for (const Change::Done& one : done) {
+        if (one.layer == layer) moves.add(one.transition->moves[group_side]);
+      }
+      memory_[group_side].record(encoder, index, moves, counter(group_side, CounterOf::seal));
+    }
+  }
+  if (Status status = encoder.status(); !status) return status;
+  transactions_.start(transaction);
+  for (Change::Done& one : done) {
+    one.transition->done[one.layer].recorded_in = &transaction;
+    transaction.done.push_back(std::move(one));
+  }
+  return {};
+}
+
+Status State::done(Encoder& encoder, const Step& step, std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  auto layer = find_layer(kDone, number);
+  if (!layer) return layer.error();
+  auto transaction = transaction_in(kDone, encoder);
+  if (!transaction) return transaction.error();
+  if (!step.appended[*layer].is_set()) {
+    return core::refuse({kDone, {"layer"}}, core::text("{}, which was not appended", number), "its append before");
+  }
+  return finish_layers(encoder, step, {&*layer, 1}, **transaction);
+}
+
+// Stores one group side for the sequences that are still in the step. A command takes neighbours in the source that go
+// to the same pool: tokens of sequences that were closed or truncated since are skipped, and a long run ends in pages
+// of the step.
 //
-//   members   A  B  (C)  D     C was closed or truncated since
-//   commands  |--|       |-|
-void State::store_side(Encoder& encoder, const Step& step, std::size_t group_side, const StorePair& pair) const {
-  const std::uint64_t page = layout_.group_sides[group_side].rule.page;
+//   members   A      B     (C)    D
+//   tokens    dense  dense        dense step step
+//   commands  |----------|        |---| |-------|
+void State::store_side(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const {
+  const std::uint64_t page = layout_.group_sides[of.group_side].rule.page;
+  const KvSideView memory = memory_[of.group_side].view(layout_.layers[of.layer].index);
   std::vector<TokenRun>& runs = runs_;
-  std::uint64_t first = 0;  // token of `runs` in the source
+  PoolKind kind = PoolKind::dense;  // of `runs`
+  std::uint64_t first = 0;          // token of `runs` in the source
   std::uint64_t next = 0;
   const auto flush = [&] {
-    const StorePair neighbours{pair.from.slice(first, next - first), pair.to};
     if (!runs.empty()) {
+      const SlotView& to = kind == PoolKind::step && memory.step ? *memory.step : memory.dense;
+      const StorePair neighbours{from.slice(first, next - first), to};
       store(encoder,
-            {.pairs = {&neighbours, 1}, .sequences = runs, .non_finite = counter(group_side, CounterOf::append)});
+            {.pairs = {&neighbours, 1}, .sequences = runs, .non_finite = counter(of.group_side, CounterOf::append)});
     }
     runs.clear();
+    first = next;
+  };
+  const auto add = [&](PoolKind to, const TokenRun& run) {
+    if (run.tokens == 0) return;
+    if (to != kind) flush();
+    kind = to;
+    runs.push_back(run);
+    next += run.tokens;
   };
   runs.clear();
   for (const Step::Member& member : step.members) {
-    if (sequences_.is_in_step(step, member)) {
-      const KvPages& pages = *sequences_[member.sequence.index].state.group_sides[group_side];
-      const auto dense = std::span(pages.page_table).subspan(pages.sealed_pages - pages.first_page);
-      runs.push_back({.tokens = member.tokens,
-                      .position = member.position - pages.sealed_pages * page,
-                      .capacity = dense.size() * page,
-                      .page_table = dense,
-                      .when_full = WhenFull::refuse});
-      next += member.tokens;
-    } else {
+    if (!sequences_.is_in_step(step, member)) {
       flush();
       first = next += member.tokens;
+      continue;
     }
+    const KvPages& pages = *sequences_[member.sequence.index].state.pages(of.group_side, of.layer);
+    const auto table = std::span(pages.page_table).subspan(pages.sealed_pages - pages.first_page);
+    const std::uint64_t dense_pages = pages.step_page.value_or(kNever) - pages.sealed_pages;
+    const auto dense = table.first(std::min<std::uint64_t>(dense_pages, table.size()));
+    const auto of_step = table.subspan(dense.size());
+    const std::uint64_t slot = member.position - pages.sealed_pages * page;  // of `table`
+    const std::uint64_t dense_slots = dense.size() * page;
+    const std::uint64_t to_dense = std::min(member.tokens, dense_slots - std::min(slot, dense_slots));
+    add(PoolKind::dense, {.tokens = to_dense,
+                          .position = slot,
+                          .capacity = dense_slots,
+                          .page_table = dense,
+                          .when_full = WhenFull::refuse});
+    add(PoolKind::step, {.tokens = member.tokens - to_dense,
+                         .position = slot + to_dense - dense_slots,
+                         .capacity = of_step.size() * page,
+                         .page_table = of_step,
+                         .when_full = WhenFull::refuse});
   }
   flush();
 }

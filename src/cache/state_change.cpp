@@ -20,22 +20,28 @@ std::uint64_t State::first_query(const SequenceState& state) noexcept {
   return state.step && state.step->is_held() ? state.step_begin : state.length;
 }
 
-bool State::is_finished(const Step& step, const Transaction& transaction) noexcept {
-  return std::ranges::all_of(step.marks, [&](const AppendMark& mark) { return mark.is_before(transaction); });
+bool State::is_finished(const SequenceState& state, const Transaction& transaction) noexcept {
+  if (!state.step) return true;
+  const auto is_before = [&](const LayerMark& mark) { return mark.is_before(transaction); };
+  const auto is_elsewhere = [&](const LayerMark& mark) { return mark.is_elsewhere(transaction); };
+  return std::ranges::all_of(state.step->appended, is_before) &&
+         (!state.transition || std::ranges::none_of(state.transition->done, is_elsewhere));
 }
 
 Status State::check_finished(const core::Refusal& refusal, const SequenceState& state,
                              const Transaction& transaction) const {
-  if (!state.step) return {};
+  if (is_finished(state, transaction)) return {};
   for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
-    const AppendMark& mark = state.step->marks[layer];
-    if (mark.is_before(transaction)) continue;
+    const LayerMark& appended = state.step->appended[layer];
     const std::uint32_t number = layout_.layers[layer].number;
-    if (mark.recorded_in != nullptr) {
+    const bool elsewhere = appended.is_elsewhere(transaction) ||
+                           (state.transition && state.transition->done[layer].is_elsewhere(transaction));
+    if (elsewhere) {
       return busy(core::refuse(
           refusal, core::text("in a step whose layer {} was appended in another encoder that is not submitted", number),
           "that encoder's end before: wait() tells when"));
     }
+    if (appended.is_set()) continue;
     return core::refuse(refusal, core::text("in a step whose layer {} was not appended", number),
                         "every layer appended before, or a truncation that takes the step back");
   }
@@ -47,9 +53,10 @@ template <class Plan>
 Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step) {
   auto transaction = transaction_in(op, encoder);
   if (!transaction) return transaction.error();
-  Change change(layout_.group_sides, pools_);
+  Change change(layout_, pools_, (*transaction)->given);
   NewStates states(sequences_);
   Planning planning{**transaction, change, states};
+  complete(planning);
   if (Status status = plan(planning); !status) {
     if (!change.lacks_pages() || !transactions_.note_shortage(**transaction)) return status;
     return Error{Errc::busy,
@@ -70,7 +77,7 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
   const std::lock_guard lock(mutex_);
   if (extensions.empty()) return core::refuse({kExtend, {"extensions"}}, "empty", "at least one");
   auto step = std::make_shared<Step>();
-  step->marks.resize(layout_.layers.size());
+  step->appended.resize(layout_.layers.size());
   // States keep the step itself. Callers share `holder` instead, and the step sees when the last of them lets go.
   const auto holder = std::make_shared<const std::shared_ptr<Step>>(step);
   step->holders = holder;
@@ -78,12 +85,25 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
     for (std::size_t i = 0; i < extensions.size(); ++i) {
       if (Status status = plan_extension(planning, extensions, i, step); !status) return status;
     }
+    for (NewStates::NewState& fresh : planning.states.list()) {
+      if (!fresh.named) continue;
+      const std::uint64_t tokens = fresh.state.length - fresh.state.step_begin;
+      fresh.state.length = fresh.state.step_begin;
+      auto extended = planning.change.extended(fresh.state, tokens);
+      if (!extended) return extended.error();
+      fresh.state = std::move(extended).value();
+    }
+    for (Step::Member& member : step->members) {
+      member.takes_turns = planning.states.of(member.sequence.index).transition != nullptr;
+      step->takes_turns |= member.takes_turns;
+    }
     return {};
   };
   if (Status status = change(kExtend, encoder, plan, step); !status) return status.error();
   return std::shared_ptr<Step>(holder, step.get());
 }
 
+// Adds tokens to the step, and to the length of their sequence: extended() then counts those of a sequence together.
 Status State::plan_extension(Planning& planning, std::span<const KvExtension> extensions, std::size_t i,
                              const std::shared_ptr<Step>& step) {
   const core::Refusal of_sequence{kExtend, {"extensions", i, "sequence"}};
@@ -91,11 +111,11 @@ Status State::plan_extension(Planning& planning, std::span<const KvExtension> ex
   const std::uint64_t tokens = extensions[i].tokens;
   auto index = sequences_.find_to_change(of_sequence, extensions[i].sequence, planning.transaction);
   if (!index) return index.error();
-  if (planning.states.has(*index)) {
-    return core::refuse(of_sequence, "extended by this step already", "each sequence once");
+  const bool again = planning.states.is_named(*index);
+  const SequenceState& state = planning.states.of(*index);
+  if (!again) {
+    if (Status status = check_finished(of_sequence, state, planning.transaction); !status) return status;
   }
-  const SequenceState& state = sequences_[*index].state;
-  if (Status status = check_finished(of_sequence, state, planning.transaction); !status) return status;
   if (tokens == 0 || tokens > kMaxExtension) return core::refuse(of_tokens, tokens, "1 to {}", kMaxExtension);
   if (tokens > kMaxLength - state.length) {
     return core::refuse(of_tokens, tokens, "a sequence of at most {} tokens", kMaxLength);
@@ -104,17 +124,18 @@ Status State::plan_extension(Planning& planning, std::span<const KvExtension> ex
     return core::refuse(of_tokens, tokens, "at most {} in all of a step, as max_step_tokens says",
                         spec_.max_step_tokens);
   }
-  auto settled = planning.change.settled(state, state.length);
-  if (!settled) return settled.error();
-  auto extended = planning.change.extended(*settled, tokens);
-  if (!extended) return extended.error();
-  extended->step = step;
-  extended->step_begin = state.length;
-  step->members.push_back({extensions[i].sequence, state.length, tokens});
-  for (std::uint64_t position = state.length; position < extended->length; ++position) {
-    step->positions.push_back(static_cast<std::int64_t>(position));
+  if (!again) {
+    auto settled = planning.change.settled(state, state.length);
+    if (!settled) return settled.error();
+    settled->step = step;
+    settled->step_begin = settled->length;
+    planning.states.set(*index, std::move(settled).value());
   }
-  planning.states.add(*index, std::move(extended).value());
+  std::uint64_t& length = planning.states.edit(*index).length;
+  step->members.push_back({.sequence = extensions[i].sequence, .position = length, .tokens = tokens});
+  for (const std::uint64_t end = length + tokens; length < end; ++length) {
+    step->positions.push_back(static_cast<std::int64_t>(length));
+  }
   return {};
 }
 
@@ -130,19 +151,19 @@ Status State::plan_fork(Planning& planning, Sequence sequence, std::uint32_t& ch
   const core::Refusal of_sequence{kFork, {"sequence"}};
   auto index = sequences_.find_to_change(of_sequence, sequence, planning.transaction);
   if (!index) return index.error();
-  if (Status status = check_finished(of_sequence, sequences_[*index].state, planning.transaction); !status) {
+  if (Status status = check_finished(of_sequence, planning.states.of(*index), planning.transaction); !status) {
     return status;
   }
   auto free = sequences_.free_entry();
   if (!free) return free.error();
-  const SequenceState& state = sequences_[*index].state;
+  const SequenceState& state = planning.states.of(*index);
   auto settled = planning.change.settled(state, first_query(state));
   if (!settled) return settled.error();
   auto forked = planning.change.forked(*settled);
   if (!forked) return forked.error();
   forked->step.reset();
-  planning.states.add(*index, std::move(settled).value());
-  planning.states.add(*free, std::move(forked).value());
+  planning.states.set(*index, std::move(settled).value());
+  planning.states.set(*free, std::move(forked).value());
   child = *free;
   return {};
 }
@@ -156,38 +177,42 @@ Status State::plan_truncation(Planning& planning, Sequence sequence, std::uint64
   const core::Refusal of_sequence{kTruncate, {"sequence"}};
   auto index = sequences_.find_to_change(of_sequence, sequence, planning.transaction);
   if (!index) return index.error();
-  const SequenceState& state = sequences_[*index].state;
+  const SequenceState& state = planning.states.of(*index);
   if (length > state.length) {
     return core::refuse({kTruncate, {"length"}}, length, "at most the {} tokens of the sequence", state.length);
   }
+  // A step that is not finished must go as a whole; then what it left undone does not matter. But what another encoder
+  // is still to write would land in slots that the next tokens take.
   SequenceState finished = state;
-  if (state.step) {
-    // What another encoder is still to write would land in slots that the next tokens take.
-    const bool elsewhere = std::ranges::any_of(state.step->marks, [&](const AppendMark& mark) {
-      return mark.recorded_in != nullptr && mark.recorded_in != &planning.transaction;
-    });
-    // A step that is not finished must go as a whole; then what it left undone does not matter.
-    if (!is_finished(*state.step, planning.transaction)) finished.length = state.step_begin;
-    if (elsewhere || length > finished.length) {
-      return check_finished(of_sequence, state, planning.transaction);
+  if (!is_finished(state, planning.transaction)) {
+    const auto is_elsewhere = [&](const LayerMark& mark) { return mark.is_elsewhere(planning.transaction); };
+    const bool elsewhere = std::ranges::any_of(state.step->appended, is_elsewhere) ||
+                           (state.transition && std::ranges::any_of(state.transition->done, is_elsewhere));
+    if (elsewhere || length > state.step_begin) return check_finished(of_sequence, state, planning.transaction);
+    finished.length = state.step_begin;
+    if (state.transition) {
+      auto without = length == 0 ? Result(planning.change.emptied(state)) : planning.change.without_step(state);
+      if (!without) return without.error();
+      finished = std::move(without).value();
     }
   }
-  const std::uint64_t first = length < state.length ? finished.length : first_query(state);
-  auto truncated = this->truncated(planning.change, finished, length, first);
+  const bool shorter = length < state.length;
+  const std::uint64_t first = shorter ? finished.length : first_query(state);
+  auto truncated = this->truncated(planning, finished, length, first);
   if (!truncated) return truncated.error();
-  if (length < state.length) truncated->step.reset();
-  planning.states.add(*index, std::move(truncated).value());
+  if (shorter) truncated->step.reset();
+  planning.states.set(*index, std::move(truncated).value());
   return {};
 }
 
 // Where pages are short, what is due stays dense, so that tokens can always be taken back.
-Result<SequenceState> State::truncated(Change& change, const SequenceState& state, std::uint64_t length,
+Result<SequenceState> State::truncated(Planning& planning, const SequenceState& state, std::uint64_t length,
                                        std::uint64_t first_query) {
-  Change settling(layout_.group_sides, pools_);
+  Change settling(layout_, pools_, planning.transaction.given);
   auto truncated = settling.truncated(state, length, first_query);
-  if (truncated) change.merge(std::move(settling));
+  if (truncated) planning.change.merge(std::move(settling));
   if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
-  return change.cut(state, length);
+  return planning.change.cut(state, length);
 }
 
 Status State::settle(Encoder& encoder) {

@@ -22,19 +22,28 @@ Result<Transaction*> State::transaction_in(std::string_view op, Encoder& encoder
   return transaction.get();
 }
 
+// Every change completes the transitions of steps that are finished: that takes no pages, and brings back the step's.
+void State::complete(Planning& planning) {
+  for (const std::uint32_t index : sequences_.due()) {
+    const SequenceEntry& entry = sequences_[index];
+    if (!entry.state.transition || entry.is_held_against(planning.transaction)) continue;
+    if (!is_finished(entry.state, planning.transaction)) continue;
+    planning.states.set(index, planning.change.completed(entry.state), false);
+  }
+}
+
 // A sequence that no call names would keep its last step dense. So every change settles those that are due, as far as
 // pages go; those that another encoder holds, or whose step lacks a layer, wait for a later change.
 void State::settle_others(Planning& planning) {
   for (const std::uint32_t index : sequences_.due()) {
-    const SequenceEntry& entry = sequences_[index];
-    const SequenceState& state = entry.state;
-    if (planning.states.has(index) || entry.is_held_against(planning.transaction)) continue;
+    if (planning.states.is_named(index) || sequences_[index].is_held_against(planning.transaction)) continue;
+    const SequenceState& state = planning.states.of(index);
     if (!is_due(layout_.group_sides, state, first_query(state))) continue;
-    if (state.step && !is_finished(*state.step, planning.transaction)) continue;
-    Change other(layout_.group_sides, pools_);
+    if (!is_finished(state, planning.transaction)) continue;
+    Change other(layout_, pools_, planning.transaction.given);
     auto settled = other.settled(state, first_query(state));
     if (!settled) continue;  // `other` puts its pages back
-    planning.states.add(index, std::move(settled).value());
+    planning.states.set(index, std::move(settled).value(), false);
     planning.change.merge(std::move(other));
   }
 }
@@ -45,11 +54,15 @@ void State::prepare(Transaction& transaction, const Change& change, const NewSta
   transaction.taken.reserve(transaction.taken.size() + change.taken().size());
   transaction.given.reserve(transaction.given.size() + change.given().size());
   transaction.steps.reserve(transaction.steps.size() + 1);
+  transaction.done.reserve(transaction.done.size() + change.done().size());
 }
 
 // What fails here is kept by the encoder: half of the moves may be in it, so it must never be submitted.
 Status State::record(Encoder& encoder, const Change& change) const {
   Status status = core::guarded([&]() -> Status {
+    for (const auto& [group_side, layer, moves] : change.layer_moves()) {
+      memory_[group_side].record(encoder, layer, moves, counter(group_side, CounterOf::seal));
+    }
     for (std::size_t group_side = 0; group_side < memory_.size(); ++group_side) {
       memory_[group_side].record(encoder, change.moves()[group_side], counter(group_side, CounterOf::seal));
     }
@@ -62,14 +75,17 @@ Status State::record(Encoder& encoder, const Change& change) const {
 void State::apply(Transaction& transaction, Change& change, NewStates& states) noexcept {
   transactions_.start(transaction);
   transaction.changes = true;
+  for (const PageUse& use : change.retaken()) {
+    std::swap(*std::ranges::find(transaction.given, use), transaction.given.back());
+    transaction.given.pop_back();
+  }
   transaction.taken.insert(transaction.taken.end(), change.taken().begin(), change.taken().end());
   transaction.given.insert(transaction.given.end(), change.given().begin(), change.given().end());
-  for (std::size_t group_side = 0; group_side < layout_.group_sides.size(); ++group_side) {
-    const Moves& moves = change.moves()[group_side];
-    transaction.moved += {.seals = moves.seals.size(),
-                          .unseals = moves.unseals.size(),
-                          .copied_bytes = moves.copied_slots() * layout_.group_sides[group_side].slot_bytes()};
+  for (const Change::Done& done : change.done()) {
+    done.transition->done[done.layer].recorded_in = &transaction;
+    transaction.done.push_back(done);
   }
+  transaction.moved += change.counts();
   for (NewStates::NewState& fresh : states.list()) {
     SequenceEntry& entry = sequences_[fresh.index];
     if (entry.changed_in == nullptr) {
@@ -106,7 +122,10 @@ void State::ended(Transaction& transaction, runtime::Watcher::End end) noexcept 
   const bool submitted = end == runtime::Watcher::End::submitted;
   transactions_.remove(transaction);
   for (const Transaction::Append& append : transaction.appends) {
-    append.step->marks[append.layer] = {.recorded_in = nullptr, .submitted = submitted};
+    append.step->appended[append.layer] = {.recorded_in = nullptr, .submitted = submitted};
+  }
+  for (const Change::Done& done : transaction.done) {
+    done.transition->done[done.layer] = {.recorded_in = nullptr, .submitted = submitted};
   }
   for (const std::shared_ptr<Step>& step : transaction.steps) step->extended_in = nullptr;
   end_sequences(transaction, end);

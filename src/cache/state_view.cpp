@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "cache/state.h"
 
 // What can be seen of a cache. A view shares the page tables of its sequences, which never change.
@@ -22,31 +24,36 @@ KvView State::view_of(std::size_t layer, const SequenceLists& lists) const {
   return view;
 }
 
-void State::add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t group) {
-  lists.k.edit().push_back(state.group_sides[group_side_of(group, KvSide::keys)]);
-  lists.v.edit().push_back(state.group_sides[group_side_of(group, KvSide::values)]);
-  lists.lengths.edit().push_back(state.length);
+void State::add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t layer,
+                         std::uint64_t length) const {
+  const std::size_t group = layout_.layers[layer].group;
+  lists.k.edit().push_back(state.pages(group_side_of(group, KvSide::keys), layer));
+  lists.v.edit().push_back(state.pages(group_side_of(group, KvSide::values), layer));
+  lists.lengths.edit().push_back(length);
 }
 
-// The step's sequences as they are now.
-const SequenceLists& State::lists_of(const Step& step, std::size_t group) const {
+// The step's sequences as the layer has them now, each with the tokens up to where the step names it.
+const SequenceLists& State::lists_of(const Step& step, std::size_t layer) const {
   const auto state_of = [&](std::size_t i) -> const SequenceState& {
     return sequences_[step.members[i].sequence.index].state;
   };
+  const auto length_of = [&](std::size_t i) { return step.members[i].position + step.members[i].tokens; };
+  const std::size_t group = layout_.layers[layer].group;
   step.lists.resize(spec_.groups.size());
   SequenceLists& lists = step.lists[group];
   bool current = lists.lengths.size() == step.members.size();
   for (std::size_t i = 0; current && i < step.members.size(); ++i) {
     const SequenceState& state = state_of(i);
-    current = lists.k[i] == state.group_sides[group_side_of(group, KvSide::keys)] &&
-              lists.v[i] == state.group_sides[group_side_of(group, KvSide::values)] && lists.lengths[i] == state.length;
+    current = lists.k[i] == state.pages(group_side_of(group, KvSide::keys), layer) &&
+              lists.v[i] == state.pages(group_side_of(group, KvSide::values), layer) &&
+              lists.lengths[i] == length_of(i);
   }
   if (current) return lists;
   lists = {};
   lists.k.edit().reserve(step.members.size());
   lists.v.edit().reserve(step.members.size());
   lists.lengths.edit().reserve(step.members.size());
-  for (std::size_t i = 0; i < step.members.size(); ++i) add_sequence(lists, state_of(i), group);
+  for (std::size_t i = 0; i < step.members.size(); ++i) add_sequence(lists, state_of(i), layer, length_of(i));
   return lists;
 }
 
@@ -60,10 +67,10 @@ Result<KvView> State::view(std::span<const Sequence> sequences, std::uint32_t nu
     auto index = sequences_.find({kOp, {"sequences", i}}, sequences[i]);
     if (!index) return index.error();
     const SequenceState& state = sequences_[*index].state;
-    if (state.step && !state.step->marks[*layer].is_appended()) {
+    if (state.step && !state.step->appended[*layer].is_set()) {
       return core::refuse({kOp, {"sequences", i}}, "in a step that has not appended this layer", "its append before");
     }
-    add_sequence(lists, state, layout_.layers[*layer].group);
+    add_sequence(lists, state, *layer, state.length);
   }
   return view_of(*layer, lists);
 }
@@ -79,10 +86,18 @@ Result<KvView> State::view(const Step& step, std::uint32_t number) const {
                         "over for a sequence that was closed or truncated, or its encoder was dropped",
                         "all of its sequences as it left them");
   }
-  if (!step.marks[*layer].is_appended()) {
+  if (!step.appended[*layer].is_set()) {
     return core::refuse({kOp, {"layer"}}, core::text("{}, which was not appended", number), "its append before");
   }
-  return view_of(*layer, lists_of(step, layout_.layers[*layer].group));
+  const auto is_done = [&](const Step::Member& member) {
+    const auto& transition = sequences_[member.sequence.index].state.transition;
+    return member.takes_turns && (!transition || transition->done[*layer].is_set());
+  };
+  if (std::ranges::any_of(step.members, is_done)) {
+    return core::refuse({kOp, {"layer"}}, core::text("{}, which is done: not all that its tokens see is there", number),
+                        "the layer that was appended last, or LayerOrder::together");
+  }
+  return view_of(*layer, lists_of(step, *layer));
 }
 
 KvCounters State::counters() const noexcept {
@@ -101,6 +116,7 @@ KvCounters State::counters() const noexcept {
     add(counters.sealed, PoolKind::sealed, memory.sealed);
     add(counters.dense, PoolKind::dense, memory.dense);
     add(counters.sinks, PoolKind::sinks, memory.sinks);
+    add(counters.step, PoolKind::step, memory.step);
   }
   for (const SequenceEntry& entry : sequences_.entries()) {
     counters.sequences += entry.open ? 1 : 0;

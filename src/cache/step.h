@@ -10,15 +10,20 @@ namespace rota::cache {
 
 class Transaction;
 
-// What became of one layer's keys and values of a step: not appended, recorded in an open encoder, or submitted.
-struct AppendMark {
+// Whether something was done to a layer: not yet, recorded in an open encoder, or submitted.
+struct LayerMark {
   const Transaction* recorded_in = nullptr;  // while that encoder is open
   bool submitted = false;
 
-  bool is_appended() const noexcept { return submitted || recorded_in != nullptr; }
+  bool is_set() const noexcept { return submitted || recorded_in != nullptr; }
 
-  // Whether the append runs before what the transaction's encoder records next.
+  // Whether it runs before what the transaction's encoder records next.
   bool is_before(const Transaction& transaction) const noexcept { return submitted || recorded_in == &transaction; }
+
+  // Whether another open encoder has recorded it.
+  bool is_elsewhere(const Transaction& transaction) const noexcept {
+    return recorded_in != nullptr && recorded_in != &transaction;
+  }
 };
 
 // The sequences of views, which layers of a group share.
@@ -34,10 +39,12 @@ struct Step {
     Sequence sequence;
     std::uint64_t position;  // of its first token in the step
     std::uint64_t tokens;
+    bool takes_turns = false;  // began a Transition
   };
   std::vector<Member> members;
   std::vector<std::int64_t> positions;       // of every token, one member after the other
-  std::vector<AppendMark> marks;             // one per layer of the layout
+  std::vector<LayerMark> appended;           // one per layer of the layout
+  bool takes_turns = false;                  // of any member: a layer is done when another is appended
   const Transaction* extended_in = nullptr;  // while that encoder is open: a layer in another could outlive the step
   mutable std::vector<SequenceLists> lists;  // one per group, once a view was asked for
   std::weak_ptr<const void> holders;         // KvSteps, and open encoders that append to it

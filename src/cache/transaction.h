@@ -21,6 +21,7 @@
 //   pages taken    | used by the new state          | stay                | retired
 //   pages given    | still used by `before`         | retired             | stay
 //   layer appended | marked as recorded here        | marked as submitted | may be appended again
+//   layer done     | marked as recorded here        | marked as submitted | is not done
 //   step begun     | only appended to here          | appended to by all  | over: no sequence is in it
 //   counts         | kept here                      | added to the cache  | forgotten
 //
@@ -34,19 +35,6 @@ inline Error busy(Error refusal) noexcept {
   refusal.code = Errc::busy;
   return refusal;
 }
-
-// What commands have moved.
-struct MoveCounts {
-  std::uint64_t seals = 0, unseals = 0;  // pages of a group side
-  std::uint64_t copied_bytes = 0;
-
-  MoveCounts& operator+=(const MoveCounts& other) noexcept {
-    seals += other.seals;
-    unseals += other.unseals;
-    copied_bytes += other.copied_bytes;
-    return *this;
-  }
-};
 
 // What one open encoder has recorded for a cache. The encoder owns it.
 class Transaction final : public runtime::Watcher {
@@ -65,6 +53,7 @@ class Transaction final : public runtime::Watcher {
   std::uint64_t serial = 0;  // rises from one encoder that records something to the next; 0 before that
   bool changes = false;      // sequences; appending alone does not
   std::vector<Append> appends;
+  std::vector<Change::Done> done;
   std::vector<std::shared_ptr<Step>> steps;  // that begin here
   std::vector<std::uint32_t> sequences;      // indices of those that it changed; some may be closed since
   std::vector<PageUse> taken, given;

@@ -239,11 +239,21 @@ class AttendLayouts : public OnSharedDevice {
     Pool dense_pool(dense_pages, random);
     Pool sealed_pool(sealed_pages, random);
     Pool sink_pool(sequences.size(), random);
+    Pool step_pool(of.step_pages * sequences.size(), random);
 
-    SlotView dense = SlotView::head_major({}, dtype, {dense_pages + 2, of.page, heads, dim});
-    dense.offset = 64;
-    std::vector<std::byte> dense_bytes((dense.offset + (dense_pages + 2) * dense.page_stride + 64) * info(dtype).bytes,
-                                       Guarded::kPoison);
+    const auto make_pool = [&](const Pool& pool, std::uint64_t offset) {
+      SlotView slots = SlotView::head_major({}, dtype, {pool.pages.size(), of.page, heads, dim});
+      slots.offset = offset;
+      return slots;
+    };
+    const auto poisoned = [&](const SlotView& slots) {
+      return std::vector<std::byte>((slots.offset + slots.shape.pages * slots.page_stride + 64) * info(dtype).bytes,
+                                    Guarded::kPoison);
+    };
+    const SlotView dense = make_pool(dense_pool, 64);
+    const SlotView step = make_pool(step_pool, 16);
+    std::vector<std::byte> dense_bytes = poisoned(dense);
+    std::vector<std::byte> step_bytes = poisoned(step);
     SlotView sinks =
         SlotView::head_major({}, dtype, {sequences.size() + 2, std::max<std::uint64_t>(of.sinks, 1), heads, dim});
     std::vector<std::byte> sink_bytes((sequences.size() + 2) * sinks.page_stride * info(dtype).bytes, Guarded::kPoison);
@@ -254,6 +264,9 @@ class AttendLayouts : public OnSharedDevice {
       auto pages = std::make_shared<KvPages>();
       pages->first_page = span.first;
       pages->sealed_pages = span.sealed;
+      const std::uint64_t dense_from = std::max(span.first, span.sealed);
+      const std::uint64_t step_page = span.last - std::min(of.step_pages, span.last - dense_from);
+      if (step_page < span.last) pages->step_page = std::max(step_page, span.sealed);
       for (std::uint64_t page = span.first; page < span.last; ++page) {
         if (page < span.sealed) {
           const float* const from = sequences[i].vector(page * of.page, 0);
@@ -264,9 +277,11 @@ class AttendLayouts : public OnSharedDevice {
           pages->page_table.push_back(to_seal.physical_pages.back());
           continue;
         }
-        pages->page_table.push_back(dense_pool.take());
+        const bool of_step = page >= step_page;
+        pages->page_table.push_back(of_step ? step_pool.take() : dense_pool.take());
         for (std::uint64_t p = page * of.page; p < std::min((page + 1) * of.page, sequences[i].length()); ++p) {
-          fill_slot(dense_bytes, dense, pages->page_table.back(), p % of.page, sequences[i], p);
+          fill_slot(of_step ? step_bytes : dense_bytes, of_step ? step : dense, pages->page_table.back(), p % of.page,
+                    sequences[i], p);
         }
       }
       if (span.sealed > 0 && span.first == 0 && of.sinks > 0) {
@@ -276,6 +291,10 @@ class AttendLayouts : public OnSharedDevice {
       view.sequences.edit().push_back(std::move(pages));
     }
     view.dense.buffer = upload(dense_bytes);
+    if (of.step_pages > 0) {
+      view.step = step;
+      view.step->buffer = upload(step_bytes);
+    }
     if (turbo == nullptr) return view;
     if (of.sinks > 0) {
       sinks.buffer = upload(sink_bytes);

@@ -60,6 +60,11 @@ SlotStrides strides_of(const SealedView& view, const runtime::Bindable& bound) {
           .dim = 0};
 }
 
+const SlotView& slots_of(const KvSideView& view, KeySource source) {
+  if (source == KeySource::sinks && view.sinks) return *view.sinks;
+  return source == KeySource::step && view.step ? *view.step : view.dense;
+}
+
 SourceOf source_of(const KvSideView& view, const AttendSide& side, KeySource source) {
   const auto bound = side.bound[static_cast<std::size_t>(source)].value_or(runtime::Bindable{});
   if (source == KeySource::sealed && view.sealed) {
@@ -67,7 +72,7 @@ SourceOf source_of(const KvSideView& view, const AttendSide& side, KeySource sou
     return {runtime::bind_in_units(sealed.buffer, bound), strides_of(sealed, bound),
             kSealedFormat + sealed.format.bits(), sealed.format.has_mean(), true};
   }
-  const SlotView& slots = source == KeySource::sinks && view.sinks ? *view.sinks : view.dense;
+  const SlotView& slots = slots_of(view, source);
   const SlotStrides strides = runtime::strides_of(slots, bound);
   return {runtime::bind_in_units(slots.buffer, bound), strides, static_cast<std::uint32_t>(slots.dtype), false,
           runtime::in_whole_units(slots.dtype, strides, slots.shape.dim)};

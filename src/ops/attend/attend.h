@@ -14,8 +14,8 @@
 
 namespace rota::ops {
 
-enum class KeySource : std::uint8_t { dense, sealed, sinks };
-inline constexpr std::size_t kSources = 3;
+enum class KeySource : std::uint8_t { dense, sealed, sinks, step };
+inline constexpr std::size_t kSources = 4;
 
 // The checked memory of keys or of values, by source.
 struct AttendSide {

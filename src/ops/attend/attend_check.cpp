@@ -52,13 +52,20 @@ Result<AttendSide> check_side(const StoredSide& side, const runtime::Target& tar
                                            like("shape.heads", sealed.shape.heads, side.heads())});
     if (!same) return same.error();
   }
-  if (view.sinks) {
-    if (Status status = add(KeySource::sinks, "sinks", *view.sinks); !status) return status.error();
-    const SlotShape& shape = view.sinks->shape;
-    if (shape.heads != side.heads() || shape.dim != side.dim() || view.sinks->dtype != view.dense.dtype) {
-      return core::refuse(side.refuse("sinks"), "of other heads, dim or dtype than dense", "the same");
+  const auto add_slots = [&](KeySource source, std::string_view name, const std::optional<SlotView>& slots) -> Status {
+    if (!slots) return {};
+    if (Status status = add(source, name, *slots); !status) return status;
+    if (slots->shape.heads == side.heads() && slots->shape.dim == side.dim() && slots->dtype == view.dense.dtype) {
+      return {};
     }
-  }
+    return core::refuse(side.refuse(name), "of other heads, dim or dtype than dense", "the same");
+  };
+  const Status slots = core::first_error(
+      {add_slots(KeySource::sinks, "sinks", view.sinks), add_slots(KeySource::step, "step", view.step),
+       view.step ? core::check_equal(side.refuse("step", "shape.page_slots"), view.step->shape.page_slots,
+                                     {side.page(), side.refuse("dense").argument})
+                 : Status{}});
+  if (!slots) return slots.error();
   return bound;
 }
 
@@ -74,20 +81,27 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
     Status counted =
         core::first_error({core::check_positive(of_ring, *pages.ring), core::check_index(of_ring, *pages.ring)});
     if (!counted) return counted;
-    if (pages.first_page > 0 || pages.sealed_pages > 0 || pages.sinks) {
-      return bad("a ring with sealed pages, sinks or pages that have left");
+    if (pages.first_page > 0 || pages.sealed_pages > 0 || pages.sinks || pages.step_page) {
+      return bad("a ring with sealed pages, sinks, a step's pages or pages that have left");
     }
   }
   const std::uint64_t last = pages_wanted(side, pages, length);
   if (pages.first_page > last || pages.page_table.size() < last - pages.first_page) return bad("a list of fewer pages");
-  if (pages.sealed_pages > last || (pages.sealed_pages > pages.first_page && !side.view.sealed)) {
+  const std::uint64_t end = pages.first_page + pages.page_table.size();  // a view may end before its sequence does
+  if (pages.sealed_pages > end || (pages.sealed_pages > pages.first_page && !side.view.sealed)) {
     return bad("sealed pages that are not there");
   }
+  if (pages.step_page && (!side.view.step || *pages.step_page < pages.sealed_pages)) {
+    return bad("a step's pages that are not there");
+  }
   if (pages.sinks && (!side.view.sinks || *pages.sinks >= side.view.sinks->shape.pages)) return bad("sinks of no page");
+  const std::uint64_t step_page = pages.step_page.value_or(last);
+  const auto pool = [&](std::uint64_t page) {
+    if (page < pages.sealed_pages && side.view.sealed) return side.view.sealed->shape.pages;
+    return page >= step_page && side.view.step ? side.view.step->shape.pages : side.view.dense.shape.pages;
+  };
   for (std::uint64_t page = pages.first_page; page < last; ++page) {
-    const bool sealed = page < pages.sealed_pages;
-    const std::uint64_t most = sealed && side.view.sealed ? side.view.sealed->shape.pages : side.view.dense.shape.pages;
-    if (pages.page_table[page - pages.first_page] >= most) return bad("a physical page beyond the pool's pages");
+    if (pages.page_table[page - pages.first_page] >= pool(page)) return bad("a physical page beyond the pool's pages");
   }
   return {};
 }
@@ -224,7 +238,8 @@ Status for_each_read(const Attend& call, const AttendViews& views, const Visit& 
     const auto bound = [&](KeySource source) { return side.bound[static_cast<std::size_t>(source)]; };
     return core::first_error({visit_if({name, {}, "dense"}, &view.dense, bound(KeySource::dense)),
                               visit_if({name, {}, "sealed"}, view.sealed, bound(KeySource::sealed)),
-                              visit_if({name, {}, "sinks"}, view.sinks, bound(KeySource::sinks))});
+                              visit_if({name, {}, "sinks"}, view.sinks, bound(KeySource::sinks)),
+                              visit_if({name, {}, "step"}, view.step, bound(KeySource::step))});
   };
   return core::first_error({visit(runtime::Bound{{"q"}, call.q.buffer, views.q}),
                             visit_side("kv.k", call.kv.k, views.k), visit_side("kv.v", call.kv.v, views.v),

@@ -302,7 +302,29 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
     expect_refused([&](Call& c) { pages(c, 1).sealed_pages = 1; }, second + "a ring with sealed pages");
     expect_refused([&](Call& c) { pages(c, 1).sinks = 0; }, second + "a ring with sealed pages, sinks");
     expect_refused([&](Call& c) { pages(c, 1).first_page = 1; },
-                   second + "a ring with sealed pages, sinks or pages that");
+                   second + "a ring with sealed pages, sinks, a step's pages or pages that");
+    expect_refused([&](Call& c) { pages(c, 1).step_page = 1; }, second + "a ring with sealed pages, sinks, a step's");
+    expect_refused([&](Call& c) { pages(c, 0).step_page = 9; }, first + "a step's pages that are not there");
+    expect_refused(
+        [&](Call& c) {
+          side(c).step = side(c).dense;
+          pages(c, 0).step_page = pages(c, 0).sealed_pages - 1;
+        },
+        first + "a step's pages that are not there");
+    expect_refused(
+        [&](Call& c) {
+          side(c).step = side(c).dense;
+          side(c).step->shape.pages = 1;
+          pages(c, 0).step_page = pages(c, 0).sealed_pages;
+          pages(c, 0).page_table.back() = 1;
+        },
+        first + "a physical page beyond the pool's pages");
+    expect_refused(
+        [&](Call& c) {
+          side(c).step = side(c).dense;
+          side(c).step->shape.page_slots = 1;
+        },
+        "step.shape.page_slots is 1");
     expect_accepted([&](Call& c) { pages(c, 0).page_table.push_back(77); });  // a page that no token is in yet
     expect_accepted([&](Call& c) {                                            // all that were sealed have left
       const std::uint64_t left = pages(c, 0).sealed_pages;

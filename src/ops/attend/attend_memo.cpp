@@ -32,6 +32,7 @@ std::array<std::uint64_t, PlanKey::kNumbers> PlanKey::numbers_of(const Attend& c
     add_optional(side->sealed ? std::optional(side->sealed->shape.pages) : std::nullopt);
     add_optional(side->sinks ? std::optional(side->sinks->shape.pages) : std::nullopt);
     add(side->sinks ? side->sinks->shape.page_slots : 0);
+    add_optional(side->step ? std::optional(side->step->shape.pages) : std::nullopt);
   }
   return numbers;
 }

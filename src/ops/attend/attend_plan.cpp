@@ -16,7 +16,9 @@ constexpr std::uint64_t kScratchBytes = std::uint64_t{128}
 
 KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t position) {
   if (pages.sinks && position < side.sinks()) return KeySource::sinks;
-  return position < pages.sealed_pages * side.page() ? KeySource::sealed : KeySource::dense;
+  const std::uint64_t page = position / side.page();
+  if (page < pages.sealed_pages) return KeySource::sealed;
+  return pages.step_page && page >= *pages.step_page ? KeySource::step : KeySource::dense;
 }
 
 // KV splits end at multiples of it. On one device a function of the position alone, so that queries of other sequences,
@@ -33,7 +35,8 @@ std::uint64_t next_cut(const StoredSide& side, const KvPages& pages, std::uint64
   switch (source_of(side, pages, position)) {
     case KeySource::sinks: return side.sinks();
     case KeySource::sealed: return pages.sealed_pages * side.page();
-    case KeySource::dense: return ~std::uint64_t{0};
+    case KeySource::dense: return pages.step_page ? *pages.step_page * side.page() : ~std::uint64_t{0};
+    case KeySource::step: break;
   }
   return ~std::uint64_t{0};
 }

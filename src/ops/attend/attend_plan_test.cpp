@@ -114,7 +114,9 @@ struct ModelSequence {
 
   KeySource source(const KvSideView& side, std::uint64_t key) const {
     if (pages(side).sinks && key < side.sinks->shape.page_slots) return KeySource::sinks;
-    return key / side.dense.shape.page_slots < pages(side).sealed_pages ? KeySource::sealed : KeySource::dense;
+    const std::uint64_t page = key / side.dense.shape.page_slots;
+    if (page < pages(side).sealed_pages) return KeySource::sealed;
+    return pages(side).step_page && page >= *pages(side).step_page ? KeySource::step : KeySource::dense;
   }
 
   // Whether a kernel finds a key in memory that is there, and where it should.
@@ -131,8 +133,11 @@ struct ModelSequence {
     const std::uint32_t at = planned.page_table + static_cast<std::uint32_t>(page);  // may wrap
     require(at < reader.header().query_tiles, "inside the page tables");
     require(reader.word(at) == list.page_table.at(page - list.first_page), "the physical page");
-    const bool sealed = source(side, key) == KeySource::sealed;
-    require(reader.word(at) < (sealed ? side.sealed->shape.pages : side.dense.shape.pages), "a page of the pool");
+    const KeySource from = source(side, key);
+    const std::uint64_t pool = from == KeySource::sealed ? side.sealed->shape.pages
+                               : from == KeySource::step ? side.step->shape.pages
+                                                         : side.dense.shape.pages;
+    require(reader.word(at) < pool, "a page of the pool");
   }
 };
 
@@ -240,18 +245,22 @@ bool has_all_that_queries_see(const Attend& call) {
 
 // Whether a list names what the sequence needs, page by page.
 bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length) {
-  if (pages.ring && (*pages.ring == 0 || pages.first_page != 0 || pages.sealed_pages != 0 || pages.sinks)) return false;
+  const bool plain = pages.first_page == 0 && pages.sealed_pages == 0 && !pages.sinks && !pages.step_page;
+  if (pages.ring && (*pages.ring == 0 || !plain)) return false;
+  if (pages.step_page && (!side.step || *pages.step_page < pages.sealed_pages)) return false;
   if (pages.sinks && (!side.sinks || *pages.sinks >= side.sinks->shape.pages)) return false;
   const std::uint64_t count =
       (pages.ring.value_or(length) + side.dense.shape.page_slots - 1) / side.dense.shape.page_slots;
-  if (pages.first_page > count || pages.sealed_pages > count) return false;
+  if (pages.first_page > count || pages.sealed_pages > pages.first_page + pages.page_table.size()) return false;
   for (std::uint64_t page = pages.first_page; page < count; ++page) {
     if (page - pages.first_page >= pages.page_table.size()) return false;
     const std::uint32_t physical_page = pages.page_table[page - pages.first_page];
-    if (page < pages.sealed_pages ? !side.sealed || physical_page >= side.sealed->shape.pages
-                                  : physical_page >= side.dense.shape.pages) {
-      return false;
-    }
+    const bool of_step = pages.step_page && page >= *pages.step_page;
+    if (page < pages.sealed_pages && !side.sealed) return false;
+    const std::uint64_t pool = page < pages.sealed_pages ? side.sealed->shape.pages
+                               : of_step                 ? side.step->shape.pages
+                                                         : side.dense.shape.pages;
+    if (physical_page >= pool) return false;
   }
   return true;
 }
@@ -275,6 +284,10 @@ class AttendPlans : public AttendCheck {
       side.sinks = SlotView::token_major(memory, DType::f16,
                                          {.pages = 1 + upto(2), .page_slots = upto(10), .heads = heads, .dim = 16});
     }
+    if (sometimes(2)) {
+      side.step = SlotView::token_major(memory, DType::f16,
+                                        {.pages = 1 + upto(4), .page_slots = page, .heads = heads, .dim = 16});
+    }
     return side;
   }
 
@@ -288,9 +301,13 @@ class AttendPlans : public AttendCheck {
       if (sometimes(2)) pages.first_page = upto(sometimes(10) ? count : std::min(count, seen / page));
       pages.sealed_pages = upto(side.sealed ? count : pages.first_page);
       if (side.sinks && sometimes(2)) pages.sinks = static_cast<std::uint32_t>(upto(side.sinks->shape.pages - 1));
+      if (side.step && sometimes(2)) pages.step_page = pages.sealed_pages + upto(3);
     }
     for (std::uint64_t at = pages.first_page; at < count; ++at) {
-      const std::uint64_t pool = at < pages.sealed_pages ? side.sealed->shape.pages : side.dense.shape.pages;
+      const bool of_step = pages.step_page && at >= *pages.step_page;
+      const std::uint64_t pool = at < pages.sealed_pages ? side.sealed->shape.pages
+                                 : of_step               ? side.step->shape.pages
+                                                         : side.dense.shape.pages;
       pages.page_table.push_back(static_cast<std::uint32_t>(upto(pool - 1)));
     }
     if (sometimes(4)) pages.page_table.push_back(static_cast<std::uint32_t>(upto(kMax >> 32)));
@@ -340,7 +357,8 @@ class AttendPlans : public AttendCheck {
   // What spoils a list, perhaps.
   static void change(KvPages& pages) {
     const auto near = [](std::uint64_t value) { return value + upto(4) - std::min<std::uint64_t>(value, 2); };
-    switch (upto(5)) {
+    switch (upto(6)) {
+      case 5: pages.step_page = near(pages.sealed_pages); break;
       case 0: pages.first_page = near(pages.first_page); break;
       case 1: pages.sealed_pages = near(pages.sealed_pages); break;
       case 2: pages.page_table.resize(near(pages.page_table.size())); break;

@@ -130,12 +130,13 @@ class StoredSide {
     const std::uint64_t page_slots = view_.dense.shape.page_slots;
     const std::uint64_t slot = pages.ring ? position % *pages.ring : position;
     const std::uint64_t index = slot / page_slots;
-    const Source source = index < pages.sealed_pages ? Source::sealed : Source::dense;
+    const bool of_step = pages.step_page && index >= *pages.step_page;
+    const Source source = index < pages.sealed_pages ? Source::sealed : of_step ? Source::step : Source::dense;
     return page(source, pages.page_table.at(index - pages.first_page), head).data() + slot % page_slots * dim;
   }
 
  private:
-  enum class Source : std::uint8_t { dense, sealed, sinks };
+  enum class Source : std::uint8_t { dense, sealed, sinks, step };
   using Key = std::tuple<Source, std::uint32_t, std::uint64_t>;
 
   const std::vector<double>& page(Source source, std::uint32_t physical_page, std::uint64_t head) {
@@ -145,6 +146,7 @@ class StoredSide {
     if (fresh) {
       found->second = source == Source::sealed  ? sealed_page(physical_page, head)
                       : source == Source::sinks ? dense_page(*view_.sinks, sinks_, physical_page, head)
+                      : source == Source::step  ? dense_page(*view_.step, step_, physical_page, head)
                                                 : dense_page(view_.dense, dense_, physical_page, head);
     }
     last_key_ = key;
@@ -172,7 +174,7 @@ class StoredSide {
   }
 
   KvSideView view_;
-  std::vector<std::byte> dense_, sealed_, sinks_;
+  std::vector<std::byte> dense_, sealed_, sinks_, step_;
   std::map<Key, std::vector<double>> pages_;
   const std::vector<double>* last_ = nullptr;
   Key last_key_;

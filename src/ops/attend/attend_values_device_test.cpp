@@ -159,6 +159,29 @@ TEST_F(AttendValues, KeysWithoutMeanAndOtherPagesSeedsAndTails) {
       {.k = turbo(4), .v = turbo(4), .lengths = {700}, .query_tokens = {3}, .page = 128, .tail = 0, .sinks = 128});
 }
 
+TEST_F(AttendValues, PagesOfAStep) {
+  for (const KvCodec& v : {KvCodec(turbo(4)), KvCodec(DType::f16)}) {
+    expect_defined({.k = turbo(4),
+                    .v = v,
+                    .kv_heads = 2,
+                    .group = 2,
+                    .lengths = {700, 65, 3},
+                    .query_tokens = {70, 65, 1},
+                    .tail = 200,
+                    .step_pages = 2});
+    expect_defined({.k = turbo(3),
+                    .v = v,
+                    .group = 1,
+                    .lengths = {900},
+                    .query_tokens = {300},
+                    .window = 400,
+                    .dense = DType::bf16,
+                    .page = 128,
+                    .tail = 300,
+                    .step_pages = 9});
+  }
+}
+
 TEST_F(AttendValues, HeadSizesOfKeysAndValuesThatDiffer) {
   for (const auto& [k_dim, v_dim] : {std::pair(192U, 128U), std::pair(576U, 512U)}) {
     expect_defined({.k = turbo(4),

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "cache/kv_cache_reference.h"
+#include "rota/rota.h"
+
+// The tokens of a step.
+
+namespace rota::cache::reference {
+
+// Values that every dtype holds exactly.
+inline Values draw(const GroupSideSpec& group_side, std::mt19937_64& random) {
+  auto values = std::make_shared<std::vector<float>>(group_side.vector_size());
+  for (float& value : *values) value = static_cast<float>(static_cast<int>(random() % 255) - 127) * 0.03125F;
+  return values;
+}
+
+struct Batch {
+  std::vector<KvExtension> extensions;
+  std::vector<std::vector<Values>> values = {};  // [group side][token]
+  Buffer source = {};
+  std::vector<std::uint64_t> offsets = {};  // of each group side in the source
+
+  void upload(Device& device) {
+    std::vector<float> all;
+    for (const std::vector<Values>& group_side : values) {
+      offsets.push_back(all.size());
+      for (const Values& token : group_side) all.insert(all.end(), token->begin(), token->end());
+    }
+    source = device.allocate(all.size() * sizeof(float)).value();
+    source.write(std::as_bytes(std::span(all))).value();
+  }
+
+  // One layer of a group side.
+  View view(std::size_t group_side, const GroupSideSpec& spec, std::size_t layer) const {
+    return View{.buffer = source,
+                .dtype = DType::f32,
+                .shape = {.tokens = values[group_side].size(), .heads = spec.heads, .dim = spec.dim},
+                .offset = offsets[group_side] + layer * spec.heads * spec.dim,
+                .token_stride = spec.vector_size(),
+                .head_stride = spec.dim};
+  }
+};
+
+}  // namespace rota::cache::reference

@@ -1,0 +1,227 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "harness/kv_cache_calls.h"
+#include "harness/on_device.h"
+#include "rota/rota.h"
+
+// Long steps, which are dense in one layer at a time.
+
+namespace rota::test {
+namespace {
+
+constexpr std::uint64_t kDim = 16;
+
+class KvCacheLayers : public KvCacheCalls {
+ protected:
+  KvCacheSpec spec(LayerOrder order) const {
+    KvGroup sealed = small_group();
+    sealed.tail = 100;
+    KvGroup windowed = small_group();
+    windowed.layers = {2};
+    windowed.window = 200;
+    return {.groups = {sealed, windowed},
+            .max_tokens = 10'000,
+            .max_sequences = 2,
+            .max_step_tokens = 10'000,
+            .layer_order = order};
+  }
+
+  // Token t of a layer is the same in every chunk.
+  View tokens(std::uint32_t layer, std::uint64_t first, std::uint64_t count) {
+    std::vector<float> numbers(count * kDim);
+    for (std::uint64_t i = 0; i < numbers.size(); ++i) {
+      const std::uint64_t token = first + i / kDim;
+      numbers[i] = static_cast<float>((token * 7919 + i % kDim * 104729 + layer * 31) % 511) * 0.0078125F - 2;
+    }
+    Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
+    buffer.write(std::as_bytes(std::span(numbers))).value();
+    return View::token_major(buffer, DType::f32, {.tokens = count, .heads = 1, .dim = kDim});
+  }
+
+  void append(Encoder& encoder, KvStep& step, std::uint32_t layer) {
+    const View x = tokens(layer, static_cast<std::uint64_t>(step.positions().front()), step.positions().size());
+    step.append(encoder, layer, x, x);
+  }
+
+  void extend(KvCache& cache, Sequence sequence, std::uint64_t count) {
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, sequence, count).value();
+    for (const std::uint32_t layer : {1U, 0U, 2U}) append(encoder, step, layer);
+    ASSERT_OK(std::move(encoder).submit());
+  }
+
+  void settle(KvCache& cache) {
+    Encoder encoder = device.encoder();
+    ASSERT_OK(cache.settle(encoder));
+    ASSERT_OK(std::move(encoder).submit());
+  }
+
+  // All that a layer keeps of a sequence, by position.
+  static std::vector<std::byte> contents(const KvCache& cache, Sequence sequence, std::uint32_t layer) {
+    const KvView view = cache.view({&sequence, 1}, layer).value();
+    std::vector<std::byte> all;
+    for (const KvSideView& side : {view.k, view.v}) {
+      const KvPages& pages = *side.sequences.front();
+      const auto add = [&](const Buffer& buffer, std::uint64_t at, std::uint64_t bytes) {
+        std::vector<std::byte> page(buffer.size_bytes());
+        buffer.read(page).value();
+        all.insert(all.end(), page.begin() + static_cast<std::ptrdiff_t>(at),
+                   page.begin() + static_cast<std::ptrdiff_t>(at + bytes));
+      };
+      for (std::uint64_t page = pages.first_page; page < pages.sealed_pages; ++page) {
+        const SealedView& sealed = *side.sealed;
+        add(sealed.buffer, sealed.offset_bytes + pages.page_table[page - pages.first_page] * sealed.page_stride_bytes,
+            page_bytes(sealed.format));
+      }
+      const auto add_slots = [&](const SlotView& slots, std::uint64_t page, std::uint64_t count) {
+        add(slots.buffer, 2 * (slots.offset + page * slots.page_stride), 2 * count * kDim);
+      };
+      for (std::uint64_t at = pages.sealed_pages * 64; at < view.lengths.front(); at += 64) {
+        add_slots(side.dense, pages.page_table[at / 64 - pages.first_page],
+                  std::min<std::uint64_t>(64, view.lengths.front() - at));
+      }
+      if (pages.sinks) add_slots(*side.sinks, *pages.sinks, side.sinks->shape.page_slots);
+    }
+    return all;
+  }
+};
+
+TEST_F(KvCacheLayers, TheSameTokensEndAsTheSameBytesWhateverTheChunks) {
+  constexpr std::uint64_t kTokens = 4'000;
+  std::vector<std::vector<std::byte>> wanted;
+  for (const LayerOrder order : {LayerOrder::in_turn, LayerOrder::together}) {
+    for (const std::uint64_t chunk : {1U, 7U, 128U, 512U, 2048U, 10'000U}) {
+      KvCache cache = make(spec(order));
+      const Sequence sequence = cache.open_sequence().value();
+      for (std::uint64_t done = 0; done < kTokens; done += chunk) {
+        extend(cache, sequence, std::min<std::uint64_t>(chunk, kTokens - done));
+      }
+      settle(cache);
+      std::vector<std::vector<std::byte>> found;
+      for (const std::uint32_t layer : {0U, 1U, 2U}) found.push_back(contents(cache, sequence, layer));
+      if (wanted.empty()) wanted = found;
+      EXPECT_TRUE(found == wanted) << "chunks of " << chunk;
+      EXPECT_EQ(cache.counters().step.used, 0U);
+    }
+  }
+}
+
+TEST_F(KvCacheLayers, ALayerWaitsForTheEncoderOfTheOneBefore) {
+  KvCache cache = make(spec(LayerOrder::in_turn));
+  const Sequence sequence = cache.open_sequence().value();
+  Encoder begin = device.encoder();
+  KvStep step = cache.extend(begin, sequence, 900).value();
+  ASSERT_OK(std::move(begin).submit());
+  std::optional<Encoder> first(device.encoder());
+  append(*first, step, 0);
+  {
+    Encoder second = device.encoder();
+    append(second, step, 1);
+    expect_error(second.status(), Errc::busy, {"at layer 0", "another encoder that is not submitted"});
+  }
+  ASSERT_OK(std::move(*first).submit());
+  {
+    // A layer that was done in an encoder that is dropped is not.
+    Encoder dropped = device.encoder();
+    append(dropped, step, 1);
+    expect_error(step.view(0), Errc::invalid_argument, {"layer is 0, which is done"});
+  }
+  EXPECT_OK(step.view(0));
+  Encoder rest = device.encoder();
+  step.done(rest, 0);
+  step.done(rest, 0);
+  append(rest, step, 1);
+  append(rest, step, 2);
+  ASSERT_OK(std::move(rest).submit());
+  settle(cache);
+
+  KvCache other = make(spec(LayerOrder::together));
+  const Sequence same = other.open_sequence().value();
+  extend(other, same, 900);
+  settle(other);
+  for (const std::uint32_t layer : {0U, 1U, 2U}) {
+    EXPECT_TRUE(contents(cache, sequence, layer) == contents(other, same, layer)) << layer;
+  }
+}
+
+TEST_F(KvCacheLayers, DoneIsRefusedBeforeTheAppendAndForNoLayer) {
+  KvCache cache = make(spec(LayerOrder::in_turn));
+  const Sequence sequence = cache.open_sequence().value();
+  for (const std::uint32_t layer : {1U, 9U}) {
+    Encoder encoder = device.encoder();
+    KvStep step = cache.extend(encoder, sequence, 900).value();
+    append(encoder, step, 0);
+    step.done(encoder, layer);
+    expect_error(encoder.status(), Errc::invalid_argument,
+                 {layer == 9 ? "layer is 9; wanted one of the 3" : "layer is 1, which was not appended"});
+  }
+}
+
+// Pages that a fork shares are not written, though the step has sealed them.
+TEST_F(KvCacheLayers, ALongStepLeavesPagesOfAForkAlone) {
+  KvCacheSpec with_forks = spec(LayerOrder::in_turn);
+  with_forks.max_sequences = 3;
+  KvCache cache = make(with_forks);
+  const Sequence sequence = cache.open_sequence().value();
+  extend(cache, sequence, 192);
+  Encoder forking = device.encoder();
+  const Sequence fork = cache.fork(forking, sequence).value();
+  ASSERT_OK(std::move(forking).submit());
+  std::vector<std::vector<std::byte>> before;
+  for (const std::uint32_t layer : {0U, 1U, 2U}) before.push_back(contents(cache, fork, layer));
+  extend(cache, sequence, 2'000);
+  settle(cache);
+  for (const std::uint32_t layer : {0U, 1U, 2U}) EXPECT_TRUE(contents(cache, fork, layer) == before[layer]) << layer;
+}
+
+// The same as one after the other.
+TEST_F(KvCacheLayers, TokensOfSequencesMayBeMixed) {
+  KvCache cache = make(spec(LayerOrder::in_turn));
+  const Sequence a = cache.open_sequence().value();
+  const Sequence b = cache.open_sequence().value();
+  extend(cache, a, 150);
+  Encoder encoder = device.encoder();
+  const std::vector<KvExtension> mixed{{b, 70}, {a, 100}, {b, 5}, {a, 1}, {b, 1}};
+  KvStep step = cache.extend(encoder, mixed).value();
+  for (const std::uint32_t layer : {0U, 1U, 2U}) {
+    std::vector<std::byte> bytes;
+    std::uint64_t next = 0;
+    for (const KvExtension& extension : mixed) {
+      const std::uint64_t count = extension.tokens;
+      const View part = tokens(layer, static_cast<std::uint64_t>(step.positions()[next]), count);
+      std::vector<std::byte> of_part(part.buffer.size_bytes());
+      part.buffer.read(of_part).value();
+      bytes.insert(bytes.end(), of_part.begin(), of_part.end());
+      next += count;
+    }
+    Buffer source = device.allocate(bytes.size()).value();
+    source.write(bytes).value();
+    const View x = View::token_major(source, DType::f32, {.tokens = next, .heads = 1, .dim = kDim});
+    step.append(encoder, layer, x, x);
+    EXPECT_EQ(step.view(layer)->lengths, (std::vector<std::uint64_t>{70, 250, 75, 251, 76}));
+  }
+  ASSERT_OK(std::move(encoder).submit());
+  settle(cache);
+
+  KvCache other = make(spec(LayerOrder::together));
+  for (const auto& [sequence, length] : {std::pair(a, 251U), std::pair(b, 76U)}) {
+    const Sequence same = other.open_sequence().value();
+    extend(other, same, length);
+    settle(other);
+    for (const std::uint32_t layer : {0U, 1U, 2U}) {
+      EXPECT_TRUE(contents(cache, sequence, layer) == contents(other, same, layer)) << layer;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rota::test
