@@ -121,7 +121,7 @@ TEST(OutOfMemory, ComesBackFromEveryOp) {
   }
 }
 
-// A cache of one layer with a sequence of 200 tokens.
+// A cache of two layers with a sequence of 200 tokens, which were a long step.
 struct CacheUnderTest {
   CacheUnderTest() : cache(KvCache::create(device, spec()).value()), sequence(cache.open_sequence().value()) {
     zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
@@ -131,7 +131,7 @@ struct CacheUnderTest {
   }
 
   static KvCacheSpec spec() {
-    return {.groups = {{.layers = {0}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .tail = 0}},
+    return {.groups = {{.layers = {0, 1}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .tail = 0}},
             .max_tokens = 1000,
             .max_sequences = 2};
   }
@@ -140,9 +140,12 @@ struct CacheUnderTest {
     auto step = cache.extend(encoder, of, tokens);
     if (!step) return step.error();
     const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
-    step->append(encoder, 0, x, x);
-    if (auto view = step->view(0); !view) return view.error();
-    return encoder.status();
+    for (const std::uint32_t layer : {0U, 1U}) {
+      step->append(encoder, layer, x, x);
+      if (Status status = encoder.status(); !status) return status;
+      if (auto view = step->view(layer); !view) return view.error();
+    }
+    return {};
   }
 
   // Every call that changes a cache, in one encoder.
@@ -152,7 +155,7 @@ struct CacheUnderTest {
     auto child = cache.fork(encoder, sequence);
     if (!child) return child.error();
     if (Status status = cache.truncate(encoder, sequence, 50); !status) return status;
-    if (Status status = extend(encoder, *child, 100); !status) return status;
+    if (Status status = extend(encoder, *child, 300); !status) return status;
     if (Status status = cache.settle(encoder); !status) return status;
     if (Status status = cache.close(*child); !status) return status;
     auto fence = std::move(encoder).submit();
@@ -186,10 +189,12 @@ TEST(OutOfMemory, LeavesACacheAsItWas) {
     EXPECT_EQ(*use.cache.view({&use.sequence, 1}, 0)->k.sequences.front(), pages);
     EXPECT_EQ(after.dense.used, before.dense.used);
     EXPECT_EQ(after.sealed.used, before.sealed.used);
+    EXPECT_EQ(after.step.used, before.step.used);
     EXPECT_EQ(after.sequences, 1U);
     ASSERT_TRUE(use.change().ok()) << "again, with memory";
     ASSERT_TRUE(use.cache.close(use.sequence).ok());
-    EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
+    const KvCounters closed = use.cache.counters();
+    EXPECT_EQ(closed.dense.used + closed.sealed.used + closed.sinks.used + closed.step.used, 0U);
   }
   EXPECT_GT(failures, 100) << "the limit was never met";
 }
@@ -255,7 +260,8 @@ TEST(OutOfMemory, InOneCallLeavesNoTraceInAnEncoderThatIsDroppedLater) {
     EXPECT_EQ(use.cache.length(use.sequence).value(), 220U) << "at allocation " << limit;
     EXPECT_TRUE(use.cache.length(fresh).ok()) << "at allocation " << limit;
     ASSERT_TRUE(use.cache.close(use.sequence).ok());
-    EXPECT_EQ(use.cache.counters().dense.used + use.cache.counters().sealed.used + use.cache.counters().sinks.used, 0U);
+    const KvCounters closed = use.cache.counters();
+    EXPECT_EQ(closed.dense.used + closed.sealed.used + closed.sinks.used + closed.step.used, 0U);
   }
   EXPECT_GT(failures, 20) << "the limit was never met";
 }
