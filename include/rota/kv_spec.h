@@ -94,6 +94,11 @@ struct KvCacheSpec {
   std::uint32_t max_sequences = 1;
   std::uint64_t max_step_tokens = 512;  // of all sequences in one step, such as a chunk of a prompt; they enter dense
   LayerOrder layer_order = LayerOrder::in_turn;
+
+  // Spreads sealing, so that no step of one token takes much longer than others: a page that is due is sealed layer by
+  // layer while so many tokens come, at most a page, and stays dense until then. None: at once, as the next step
+  // begins. Groups with a window seal at once.
+  std::optional<std::uint64_t> seal_within = {};
 };
 
 // Pages of equal size. Each holds a page of tokens for all layers and heads of its group; a step's for one layer.

@@ -224,45 +224,47 @@ Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint
   return Pages(std::move(next));
 }
 
-// The sequence with `length` tokens and what each(group_side, pages) -> Result<Pages> makes of its pages.
+// The sequence with `length` tokens and what each(group_side, pages) -> Result<Pages> makes of its pages. It is moved
+// from one to the next: a step of many sequences allocates little.
 template <class Each>
-Result<SequenceState> Change::each_group_side(const SequenceState& sequence, std::uint64_t length, const Each& each) {
-  SequenceState next{
-      .length = length, .group_sides = {}, .transition = {}, .step = sequence.step, .step_begin = sequence.step_begin};
-  next.group_sides.reserve(group_sides_.size());
+Result<SequenceState> Change::each_group_side(SequenceState sequence, std::uint64_t length, const Each& each) {
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
     auto pages = each(group_side, sequence.group_sides[group_side]);
     if (!pages) return pages.error();
-    next.group_sides.push_back(std::move(pages).value());
+    sequence.group_sides[group_side] = std::move(pages).value();
   }
-  return next;
+  sequence.length = length;
+  sequence.transition.reset();
+  return sequence;
 }
 
-Result<SequenceState> Change::settled(const SequenceState& sequence, std::uint64_t first_query) {
-  return each_group_side(sequence, sequence.length, [&](std::size_t group_side, const Pages& pages) {
-    return settle(group_side, pages,
-                  {sequence.length, first_query, group_sides_[group_side].rule.pages(sequence.length)});
+Result<SequenceState> Change::settled(SequenceState sequence, std::uint64_t first_query) {
+  const std::uint64_t length = sequence.length;
+  return each_group_side(std::move(sequence), length, [&](std::size_t group_side, const Pages& pages) {
+    return settle(group_side, pages, {length, first_query, group_sides_[group_side].rule.pages(length)});
   });
 }
 
-Result<SequenceState> Change::extended(const SequenceState& settled, std::uint64_t tokens) {
-  const std::uint64_t length = settled.length + tokens;
-  const auto in_turn = [&](std::size_t group_side) {
-    return wants_transition(group_side, *settled.group_sides[group_side], length);
-  };
-  auto next = each_group_side(settled, length, [&](std::size_t group_side, const Pages& pages) {
-    return in_turn(group_side) ? Result<Pages>(pages) : extend(group_side, pages, length);
+Result<SequenceState> Change::extended(SequenceState sequence, std::uint64_t tokens) {
+  const std::uint64_t before = sequence.length;
+  const std::uint64_t length = before + tokens;
+  const bool paced = std::ranges::any_of(group_sides_, [](const GroupSide& side) { return side.rule.within > 0; });
+  if (paced && !is_long(sequence, length)) return extended_at_a_pace(std::move(sequence), length);
+  auto settled = this->settled(completed(std::move(sequence)), before);
+  return settled ? extended_at_once(std::move(settled).value(), length) : settled;
+}
+
+Result<SequenceState> Change::extended_at_once(SequenceState settled, std::uint64_t length) {
+  bool in_turn = false;
+  auto next = each_group_side(std::move(settled), length, [&](std::size_t group_side, const Pages& pages) {
+    const bool waits = wants_transition(group_side, *pages, length);
+    in_turn |= waits;
+    return waits ? Result<Pages>(pages) : extend(group_side, pages, length);
   });
-  if (!next) return next;
+  if (!next || !in_turn) return next;
+  next->transition = new_transition(*next);
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
-    if (!in_turn(group_side)) continue;
-    if (!next->transition) {
-      next->transition =
-          std::make_shared<Transition>(Transition{.before = next->group_sides,
-                                                  .leaving = {},
-                                                  .moves = std::vector<LayerMoves>(group_sides_.size()),
-                                                  .done = std::vector<LayerMark>(layout_.layers.size())});
-    }
+    if (!wants_transition(group_side, *next->group_sides[group_side], length)) continue;
     if (Status status = extend_in_turn(group_side, *next); !status) return status.error();
   }
   return next;

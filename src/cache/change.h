@@ -66,14 +66,15 @@ class Change {
 
   // The new state of a sequence. Errors are out_of_pages, and in truncated(), cut() and without_step() invalid_argument
   // if pages that the shorter sequence would see have left its window. After an error only lacks_pages() and the
-  // destructor are of use. Only the first and the last two take a sequence that is in transition.
+  // destructor are of use. Only completed(), extended(), without_step() and emptied() take one that is in transition.
 
   // Every layer is done.
-  SequenceState completed(const SequenceState& sequence);
+  SequenceState completed(SequenceState sequence);
   // Seals the pages that are due, and drops those that have left the window and that no query from position
   // `first_query` on sees.
-  Result<SequenceState> settled(const SequenceState& sequence, std::uint64_t first_query);
-  Result<SequenceState> extended(const SequenceState& settled, std::uint64_t tokens);
+  Result<SequenceState> settled(SequenceState sequence, std::uint64_t first_query);
+  // Settles, at a pace if the rules want one, and adds tokens.
+  Result<SequenceState> extended(SequenceState sequence, std::uint64_t tokens);
   Result<SequenceState> forked(const SequenceState& settled);
   // Settles, but seals only pages that stay, and then cuts.
   Result<SequenceState> truncated(const SequenceState& sequence, std::uint64_t length, std::uint64_t first_query);
@@ -134,13 +135,27 @@ class Change {
   Result<Pages> fork(std::size_t group_side, const Pages& pages, std::uint64_t length);
   Status check_window(std::size_t group_side, const KvPages& pages, std::uint64_t length) const;
 
+  std::shared_ptr<Transition> new_transition(const SequenceState& sequence);
+  void finish_layer(const std::shared_ptr<Transition>& transition, std::size_t layer);
+  void count_moves(std::size_t group_side, const LayerMoves& moves);
+
+  // At a pace.
+  bool is_long(const SequenceState& sequence, std::uint64_t length) const;
+  Result<SequenceState> extended_at_a_pace(SequenceState next, std::uint64_t length);
+  Status settle_group(std::size_t group, SequenceState& next);
+  Status begin_group(std::size_t group, SequenceState& next);
+  bool advance_group(std::size_t group, SequenceState& next);
+  void complete_group(std::size_t group, SequenceState& next);
+
+  // At once, or in turn.
+  Result<SequenceState> extended_at_once(SequenceState settled, std::uint64_t length);
   bool wants_transition(std::size_t group_side, const KvPages& pages, std::uint64_t length) const;
   Result<Pages> pages_in_step(std::size_t group_side, const KvPages& settled, std::uint64_t length);
   Status extend_in_turn(std::size_t group_side, SequenceState& next);
   Result<Pages> without_step(std::size_t group_side, const SequenceState& sequence);
 
   template <class Each>
-  Result<SequenceState> each_group_side(const SequenceState& sequence, std::uint64_t length, const Each& each);
+  Result<SequenceState> each_group_side(SequenceState sequence, std::uint64_t length, const Each& each);
 
   const Layout& layout_;
   std::span<const GroupSide> group_sides_;

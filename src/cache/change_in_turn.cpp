@@ -12,26 +12,49 @@ LayerMoves& Change::moves_of(std::size_t group_side, std::size_t layer) {
   return known != layer_moves_.end() ? known->moves : layer_moves_.emplace_back(OneLayer{group_side, layer, {}}).moves;
 }
 
-SequenceState Change::completed(const SequenceState& sequence) {
-  SequenceState next = sequence;
+void Change::finish_layer(const std::shared_ptr<Transition>& transition, std::size_t layer) {
+  done_.push_back({transition, layer});
+  const auto& [number, group, index] = layout_.layers[layer];
+  for (const KvSide side : {KvSide::keys, KvSide::values}) {
+    const std::size_t group_side = group_side_of(group, side);
+    moves_of(group_side, index).add(transition->moves[group_side]);
+  }
+}
+
+void Change::count_moves(std::size_t group_side, const LayerMoves& moves) {
+  in_layers_ += {.seals = moves.seals(),
+                 .unseals = moves.moves.unseals.size(),
+                 .copied_bytes = moves.copied_slots() * group_sides_[group_side].slot_bytes()};
+}
+
+SequenceState Change::completed(SequenceState next) {
   if (!next.transition) return next;
   const Transition& transition = *next.transition;
   for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
-    if (transition.done[layer].is_set()) continue;
-    done_.push_back({next.transition, layer});
-    const auto& [number, group, index] = layout_.layers[layer];
-    for (const KvSide side : {KvSide::keys, KvSide::values}) {
-      const std::size_t group_side = group_side_of(group, side);
-      moves_of(group_side, index).add(transition.moves[group_side]);
-    }
+    if (!transition.done[layer].is_set()) finish_layer(next.transition, layer);
   }
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
-    const LayerMoves& moves = transition.moves[group_side];
-    in_layers_ +=
-        {.seals = moves.seals(), .copied_bytes = moves.copied_slots() * group_sides_[group_side].slot_bytes()};
+    count_moves(group_side, transition.moves[group_side]);
   }
   given_.insert(given_.end(), transition.leaving.begin(), transition.leaving.end());
   next.transition.reset();
+  return next;
+}
+
+// A transition for the sequence alone: as it is, or one that has not begun. Marks of the encoder that records this
+// change are marks of the new one, too.
+std::shared_ptr<Transition> Change::new_transition(const SequenceState& sequence) {
+  if (!sequence.transition) {
+    return std::make_shared<Transition>(Transition{.at_a_pace = false,
+                                                   .before = sequence.group_sides,
+                                                   .leaving = {},
+                                                   .moves = std::vector<LayerMoves>(group_sides_.size()),
+                                                   .done = std::vector<LayerMark>(layout_.layers.size())});
+  }
+  auto next = std::make_shared<Transition>(*sequence.transition);
+  for (std::size_t layer = 0; layer < next->done.size(); ++layer) {
+    if (next->done[layer].recorded_in != nullptr) done_.push_back({next, layer});
+  }
   return next;
 }
 
@@ -165,9 +188,8 @@ Result<Pages> Change::without_step(std::size_t group_side, const SequenceState& 
     if (group != group_sides_[group_side].group) continue;
     moves_of(group_side, index).add(transition.done[layer].is_set() ? if_done : if_not);
   }
-  in_layers_ += {.seals = if_not.seals(),
-                 .unseals = if_done.moves.unseals.size(),
-                 .copied_bytes = if_done.copied_slots() * group_sides_[group_side].slot_bytes()};
+  count_moves(group_side, if_done);
+  in_layers_.seals += if_not.seals();
   const auto give_if_left = [&](PoolKind kind, std::uint32_t page) {
     bool stays = kind == PoolKind::sinks && next->sinks == page;
     for_each_page(*next, [&](const MappedPage& kept) { stays |= kept.kind == kind && kept.physical == page; });

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/kv_cache_steps_reference.h"
+#include "cache/kv_cache_run_reference.h"
 #include "harness/on_device.h"
 #include "runtime/inside.h"
 

@@ -98,9 +98,11 @@ class KvCacheLayers : public KvCacheCalls {
 TEST_F(KvCacheLayers, TheSameTokensEndAsTheSameBytesWhateverTheChunks) {
   constexpr std::uint64_t kTokens = 4'000;
   std::vector<std::vector<std::byte>> wanted;
-  for (const LayerOrder order : {LayerOrder::in_turn, LayerOrder::together}) {
+  for (int kind = 0; kind < 4; ++kind) {
     for (const std::uint64_t chunk : {1U, 7U, 128U, 512U, 2048U, 10'000U}) {
-      KvCache cache = make(spec(order));
+      KvCacheSpec of_kind = spec(kind % 2 == 0 ? LayerOrder::in_turn : LayerOrder::together);
+      if (kind >= 2) of_kind.seal_within = 20;
+      KvCache cache = make(of_kind);
       const Sequence sequence = cache.open_sequence().value();
       for (std::uint64_t done = 0; done < kTokens; done += chunk) {
         extend(cache, sequence, std::min<std::uint64_t>(chunk, kTokens - done));
@@ -164,6 +166,49 @@ TEST_F(KvCacheLayers, DoneIsRefusedBeforeTheAppendAndForNoLayer) {
     expect_error(encoder.status(), Errc::invalid_argument,
                  {layer == 9 ? "layer is 9; wanted one of the 3" : "layer is 1, which was not appended"});
   }
+}
+
+// Page 0 is due with 64 + 64 tokens. Eight later it is sealed in all four layers, and nobody else's steps hasten it.
+TEST_F(KvCacheLayers, APageIsSealedAtAPace) {
+  KvGroup group = small_group();
+  group.layers = {0, 1, 2, 3};
+  KvCache cache = make({.groups = {group}, .max_tokens = 2000, .max_sequences = 2, .seal_within = 8});
+  const auto sealed_layers = [&](Sequence sequence) {
+    std::uint64_t layers = 0;
+    for (const std::uint32_t layer : group.layers) {
+      const KvView view = cache.view({&sequence, 1}, layer).value();
+      EXPECT_EQ(view.k.sequences.front()->sealed_pages, view.v.sequences.front()->sealed_pages);
+      layers += view.k.sequences.front()->sealed_pages;
+    }
+    return layers;
+  };
+  const auto add_token = [&](Sequence sequence) { ASSERT_OK(KvCacheCalls::extend(cache, {{sequence, 1}})); };
+  const Sequence sequence = sequence_of(cache, 127);
+  const Sequence other = sequence_of(cache, 3);
+  add_token(sequence);
+  EXPECT_EQ(sealed_layers(sequence), 0U);
+  for (std::uint64_t since = 1; since <= 10; ++since) {
+    add_token(other);
+    add_token(sequence);
+    EXPECT_EQ(sealed_layers(sequence), std::min<std::uint64_t>((4 * since + 7) / 8, 4)) << since;
+    EXPECT_EQ(cache.counters().seals, since < 7 ? 0U : 2U);
+    EXPECT_EQ(cache.counters().sealed.used, 2U);
+  }
+  // A token that is dropped takes its layers back; what settles does not wait.
+  while (cache.length(sequence).value() < 193) add_token(sequence);
+  EXPECT_EQ(sealed_layers(sequence), 4U + 1);
+  {
+    Encoder dropped = device.encoder();
+    for (int i = 0; i < 3; ++i) {
+      KvStep step = cache.extend(dropped, sequence, 1).value();
+      KvCacheCalls::append(dropped, step, {0, 1, 2, 3});
+    }
+    EXPECT_EQ(sealed_layers(sequence), 4U + 2);
+  }
+  EXPECT_EQ(sealed_layers(sequence), 4U + 1);
+  settle(cache);
+  EXPECT_EQ(sealed_layers(sequence), 4U + 4);
+  EXPECT_EQ(cache.counters().seals, 4U);
 }
 
 // Pages that a fork shares are not written, though the step has sealed them.

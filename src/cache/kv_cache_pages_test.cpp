@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/kv_cache_steps_reference.h"
+#include "cache/kv_cache_run_reference.h"
 #include "harness/elements.h"
 #include "harness/environment.h"
 #include "harness/kv_cache_calls.h"

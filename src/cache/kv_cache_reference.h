@@ -94,32 +94,60 @@ class SequenceSide {
     return page;
   }
 
-  void settle(std::uint64_t length, std::uint64_t first_query) { advance(gone(length, first_query), due(length)); }
+  void settle(std::uint64_t length, std::uint64_t first_query) {
+    advance(gone(length, first_query), due(length));
+    paced_layers = 0;
+  }
 
   // Whether a step to `length` takes turns: layer after layer, its tokens are dense and then as if settled. That is so
-  // if it needs more dense pages than the sequence has before it, and than after it.
+  // if it needs more dense pages than the sequence, when it is settled, has before it and after it.
   bool takes_turns(LayerOrder order, std::uint64_t length) const {
     if (order == LayerOrder::together || (!spec_->format && !spec_->group->window)) return false;
     const auto pages = [&](std::uint64_t tokens) { return (tokens + size() - 1) / size(); };
-    const std::uint64_t before = pages(tokens_.size()) - sealed_pages_;
-    const std::uint64_t after = pages(length) - std::max(gone(length, length), due(length));
-    return pages(length) - sealed_pages_ > std::max(before, after);
+    const auto first_dense = [&](std::uint64_t tokens) { return std::max(gone(tokens, tokens), due(tokens)); };
+    const std::uint64_t before = pages(tokens_.size()) - first_dense(tokens_.size());
+    const std::uint64_t after = pages(length) - first_dense(length);
+    return pages(length) - first_dense(tokens_.size()) > std::max(before, after);
   }
   bool in_turn = false;  // the newest step does, and the last layer is still as it was
 
+  // A step to `length` that takes no turns seals the newest page that is due in some layers, the others in all.
+  void settle_at_a_pace(std::uint64_t within, std::uint64_t length) {
+    const std::uint64_t now = tokens_.size();
+    if (!spec_->format || spec_->group->window) return settle(now, now);
+    paced_layers = 0;
+    const std::uint64_t pages = due(now);
+    if (pages > sealed_pages_) advance(first_page_, pages - 1);
+    if (pages == sealed_pages_) return;
+    const std::uint64_t since = std::min(length - pages * size() - spec_->group->tail, within);
+    paced_layers = (spec_->layers * since + within - 1) / within;
+    if (paced_layers == spec_->layers) settle(now, now);
+  }
+  std::uint64_t paced_layers = 0;  // the first so many have sealed one page more
+
+  // What a layer has if the step's newest one is `newest`.
+  const SequenceSide& in_layer(std::uint32_t layer, std::uint32_t newest) const {
+    const auto at = std::ranges::find(spec_->group->layers, layer) - spec_->group->layers.begin();
+    const bool is_ahead = in_turn ? layer != newest : static_cast<std::uint64_t>(at) < paced_layers;
+    return is_ahead ? ahead() : *this;
+  }
+
   // As layers are that had their turn.
-  const SequenceSide& after_turn() const {
-    if (!in_turn) return *this;
-    if (!after_turn_) {
-      after_turn_ = std::make_shared<SequenceSide>(*this);
-      after_turn_->in_turn = false;
-      after_turn_->settle(tokens_.size(), tokens_.size());
+  const SequenceSide& ahead() const {
+    if (!in_turn && paced_layers == 0) return *this;
+    if (!ahead_) {
+      ahead_ = std::make_shared<SequenceSide>(*this);
+      ahead_->in_turn = false;
+      ahead_->paced_layers = 0;
+      if (in_turn) {
+        ahead_->settle(tokens_.size(), tokens_.size());
+      } else {
+        ahead_->advance(first_page_, sealed_pages_ + 1);
+      }
     }
-    return *after_turn_;
+    return *ahead_;
   }
-  void complete() {
-    if (in_turn) *this = SequenceSide(after_turn());
-  }
+  void complete() { *this = SequenceSide(ahead()); }
 
   // The step is taken back, of which some layers had their turn: page `begin` / size was restored there.
   template <class HadTurn>
@@ -140,6 +168,7 @@ class SequenceSide {
   }
 
   void advance(std::uint64_t first, std::uint64_t sealed) {
+    ahead_.reset();
     for (std::uint64_t page = first_page_; page < first; ++page) {
       sealed_.erase(page);
       for (std::uint64_t i = 0; i < size(); ++i) tokens_.at(page * size() + i).reset();
@@ -151,7 +180,7 @@ class SequenceSide {
 
   void append(Values values) {
     tokens_.push_back(std::move(values));
-    after_turn_.reset();
+    ahead_.reset();
   }
 
   // Whether the shorter sequence has all that it would see.
@@ -213,7 +242,7 @@ class SequenceSide {
   std::uint64_t first_page_ = 0, sealed_pages_ = 0;
   std::vector<Values> tokens_;  // by position; null where sealed or gone
   std::map<std::uint64_t, std::shared_ptr<const Sealed>> sealed_;
-  mutable std::shared_ptr<SequenceSide> after_turn_;
+  mutable std::shared_ptr<SequenceSide> ahead_;
 };
 
 struct SequenceState {
@@ -227,7 +256,7 @@ struct SequenceState {
 
   // What a layer has.
   const SequenceSide& side(std::size_t group_side, std::uint32_t layer) const {
-    return layer == newest_layer ? group_sides[group_side] : group_sides[group_side].after_turn();
+    return group_sides[group_side].in_layer(layer, newest_layer);
   }
   bool in_turn() const { return std::ranges::any_of(group_sides, &SequenceSide::in_turn); }
   void complete() {

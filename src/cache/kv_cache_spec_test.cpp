@@ -48,6 +48,10 @@ TEST(KvCacheSpec, EveryBadDescriptionIsRefused) {
       {"max_tokens is 0", [](KvCacheSpec& s) { s.max_tokens = 0; }},
       {"max_tokens is", [](KvCacheSpec& s) { s.max_tokens = ~std::uint64_t{0}; }},
       {"max_sequences is 0", [](KvCacheSpec& s) { s.max_sequences = 0; }},
+      {"seal_within is 0; wanted 1 to 64", [](KvCacheSpec& s) { s.seal_within = 0; }},
+      {"seal_within is 65; wanted 1 to 64", [](KvCacheSpec& s) { s.seal_within = 65; }},
+      {"layer_order is 7; wanted in_turn or together",
+       [](KvCacheSpec& s) { s.layer_order = static_cast<LayerOrder>(7); }},
       {"max_sequences is 65537", [](KvCacheSpec& s) { s.max_sequences = 65537; }},
       {"max_step_tokens is 0", [](KvCacheSpec& s) { s.max_step_tokens = 0; }},
       {"2^60 bytes", [](KvCacheSpec& s) {

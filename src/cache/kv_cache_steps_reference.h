@@ -115,6 +115,17 @@ class Machine {
       trace_ += "settle ";
       EXPECT_TRUE(cache_.settle(encoder).ok());
     }
+    if (spec_.seal_within) adopt_settled();
+  }
+
+  // A call may settle others on the way, at once what they would do at a pace later.
+  void adopt_settled() {
+    for (SequenceState& sequence : sequences_) {
+      if (named_.contains(sequence.sequence.index) || sequence.in_turn()) continue;
+      SequenceState settled = sequence;
+      settled.settle(sequence.first_query());
+      if (is_as_found(settled)) sequence = std::move(settled);
+    }
   }
 
   void name_sequences(std::initializer_list<std::uint32_t> indices) {
@@ -177,13 +188,19 @@ class Machine {
     for (SequenceState& sequence : sequences_) {
       if (!tokens.contains(sequence.sequence.index)) continue;
       name_sequences({sequence.sequence.index});
-      sequence.settle(sequence.length);
-      sequence.step_begin = sequence.length;
-      sequence.took_turns = false;
       const std::uint64_t length = sequence.length + tokens.at(sequence.sequence.index);
+      const auto takes_turns = [&](const SequenceSide& side) { return side.takes_turns(spec_.layer_order, length); };
+      if (sequence.in_turn()) sequence.complete();
+      sequence.step_begin = sequence.length;
+      sequence.took_turns = std::ranges::any_of(sequence.group_sides, takes_turns);
       for (SequenceSide& side : sequence.group_sides) {
-        side.in_turn = side.takes_turns(spec_.layer_order, length);
-        sequence.took_turns |= side.in_turn;
+        if (spec_.seal_within && !sequence.took_turns) {
+          side.settle_at_a_pace(*spec_.seal_within, length);
+        } else {
+          side.complete();
+          side.settle(sequence.length, sequence.length);
+          side.in_turn = takes_turns(side);
+        }
       }
     }
   }
@@ -293,7 +310,7 @@ class Machine {
       const Status status = cache_.truncate(encoder, extension.sequence, sequence.step_begin);
       // Pages of its window may be gone where a layer has had its turn.
       const bool possible = std::ranges::all_of(sequence.group_sides, [&](const SequenceSide& side) {
-        return side.after_turn().can_truncate(sequence.step_begin);
+        return side.ahead().can_truncate(sequence.step_begin);
       });
       EXPECT_EQ(status.ok(), possible);
       if (status) {
@@ -370,11 +387,13 @@ class Machine {
   // Whether the cache has sealed just what this sequence has.
   bool is_as_found(const SequenceState& sequence) {
     for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
-      const KvView view = cache_.view({&sequence.sequence, 1}, spec_.groups[group].layers.front()).value();
-      for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
-        const KvPages& found = *(group_side % 2 == 0 ? view.k : view.v).sequences.front();
-        if (found.sealed_pages != sequence.group_sides[group_side].sealed_pages()) return false;
-        if (found.first_page != sequence.group_sides[group_side].first_page()) return false;
+      for (const std::uint32_t layer : spec_.groups[group].layers) {
+        const KvView view = cache_.view({&sequence.sequence, 1}, layer).value();
+        for (const std::size_t group_side : {2 * group, 2 * group + 1}) {
+          const KvPages& found = *(group_side % 2 == 0 ? view.k : view.v).sequences.front();
+          const SequenceSide& wanted = sequence.side(group_side, layer);
+          if (found.sealed_pages != wanted.sealed_pages() || found.first_page != wanted.first_page()) return false;
+        }
       }
     }
     return true;
@@ -386,11 +405,11 @@ class Machine {
     const auto is_found = [&](const SequenceSide& as) {
       return as.first_page() == pages.first_page && as.sealed_pages() == pages.sealed_pages;
     };
-    if (side.in_turn && layer == sequence.newest_layer && is_found(side.after_turn())) sequence.complete();
-    if (side.in_turn) return;
+    if (side.in_turn && layer == sequence.newest_layer && is_found(side.ahead())) sequence.complete();
+    if (side.in_turn || &sequence.side(group_side, layer) != &side) return;
     const bool settled = pages.first_page == side.gone(sequence.length, sequence.first_query()) &&
                          pages.sealed_pages == std::max(side.due(sequence.length), pages.first_page);
-    if (settled) side.advance(pages.first_page, pages.sealed_pages);
+    if (settled) side.settle(sequence.length, sequence.first_query());
   }
 
   void compare(Extent extent) {
@@ -474,25 +493,5 @@ class Machine {
   std::uint64_t steps_ = 0;
   std::string trace_;
 };
-
-struct RandomSteps {
-  std::uint64_t steps, first_seed, attend_every;
-};
-
-// Random steps, in caches of all kinds.
-inline void run_random_steps(Device& device, const RandomSteps& run) {
-  constexpr std::uint64_t kStepsOfACache = 250;
-  std::uint64_t done = 0;
-  for (std::uint64_t seed = run.first_seed; done < run.steps; ++seed) {
-    Machine machine(device, seed, run.attend_every);
-    while (machine.steps() < kStepsOfACache && done < run.steps) {
-      machine.step();
-      ++done;
-      if (::testing::Test::HasFailure()) FAIL() << "seed " << seed << "\n" << machine.trace();
-    }
-    machine.finish();
-    if (::testing::Test::HasFailure()) FAIL() << "seed " << seed;
-  }
-}
 
 }  // namespace rota::cache::reference

@@ -89,6 +89,10 @@ Status check_spec(const KvCacheSpec& spec) {
     return core::refuse(of("max_tokens"), spec.max_tokens ? "given, and max_bytes, too" : "missing, and max_bytes, too",
                         "one of them");
   }
+  for (const KvGroup& group : spec.groups) {
+    if (!spec.seal_within) break;
+    if (Status status = check_range(of("seal_within"), *spec.seal_within, 1, group.page); !status) return status;
+  }
   if (spec.layer_order != LayerOrder::in_turn && spec.layer_order != LayerOrder::together) {
     return core::refuse(of("layer_order"), static_cast<unsigned>(spec.layer_order), "in_turn or together");
   }
@@ -148,7 +152,7 @@ std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
     const std::uint64_t own = rule.most_dense_pages();
     return std::min(all, budget.sequences * own + budget.sequences / 2 * (own - 1));
   }
-  const std::uint64_t kept = rule.seals ? rule.tail : rule.tail + *rule.window;
+  const std::uint64_t kept = rule.seals ? rule.tail + rule.within : rule.tail + *rule.window;
   const std::uint64_t steps = rule.seals ? 2 : 2 + held_steps(budget);
   return std::min(all, most_pages(rule, budget.sequences, kept + 2 * (rule.page - 1), steps * budget.step));
 }
@@ -202,14 +206,14 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
       const std::optional<Codec> sealed = sealed_codec(codec);
       const std::uint32_t key_dim = group.head_dim;
       const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
-      GroupSide group_side{
-          .group = index,
-          .side = side,
-          .layers = group.layers.size(),
-          .heads = group.kv_heads,
-          .dim = dim,
-          .dense = sealed ? group.dense : std::get<DType>(codec),
-          .rule = {group.page, group.tail, sealed ? group.sinks : 0, group.window, sealed.has_value()}};
+      GroupSide group_side{.group = index,
+                           .side = side,
+                           .layers = group.layers.size(),
+                           .heads = group.kv_heads,
+                           .dim = dim,
+                           .dense = sealed ? group.dense : std::get<DType>(codec),
+                           .rule = {group.page, group.tail, sealed ? group.sinks : 0, group.window, sealed.has_value(),
+                                    sealed && !group.window ? spec.seal_within.value_or(0) : 0}};
       if (sealed) group_side.format = PageFormat{*sealed, side, dim, group.page};
       group_sides.push_back(group_side);
     }

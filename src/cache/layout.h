@@ -17,6 +17,7 @@ struct PageRule {
   std::uint64_t page = 128, tail = 128, sinks = 0;  // tokens
   std::optional<std::uint64_t> window = {};         // tokens
   bool seals = false;
+  std::uint64_t within = 0;  // tokens while which a page that is due is sealed; 0: at once
 
   // No query from `position` on sees a page before this one.
   constexpr std::uint64_t first_seen_page(std::uint64_t position) const noexcept {
@@ -43,7 +44,16 @@ struct PageRule {
     return pages(length) - std::max(first_page(length), sealed_pages(length));
   }
   constexpr std::uint64_t most_dense_pages() const noexcept {
-    return pages((seals ? tail : tail + window.value_or(0)) + page);
+    return pages((seals ? tail : tail + window.value_or(0)) + page + within);
+  }
+
+  // Of `layers`, in how many page `sealed` - 1 must be sealed in a sequence of `length` tokens. Precondition: it is
+  // due.
+  constexpr std::uint64_t layers_at_pace(std::uint64_t layers, std::uint64_t sealed,
+                                         std::uint64_t length) const noexcept {
+    if (within == 0) return layers;
+    const std::uint64_t since = std::min(length - (sealed * page + tail), within);
+    return (layers * since + within - 1) / within;
   }
 };
 
@@ -80,6 +90,8 @@ struct Layout {
   std::vector<Layer> layers = {};           // numbers rise
   LayerOrder order = LayerOrder::in_turn;
   KvMemory memory = {};
+
+  std::size_t groups() const noexcept { return group_sides.size() / 2; }
 };
 
 constexpr std::size_t group_side_of(std::size_t group, KvSide side) noexcept {

@@ -19,6 +19,19 @@ bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequenc
   return false;
 }
 
+bool has_time(std::span<const GroupSide> group_sides, const SequenceState& sequence,
+              std::uint64_t first_query) noexcept {
+  if (sequence.transition && !sequence.transition->at_a_pace) return false;
+  for (std::size_t group_side = 0; group_side < group_sides.size(); ++group_side) {
+    const PageRule& rule = group_sides[group_side].rule;
+    const KvPages& pages = *sequence.group_sides[group_side];
+    const std::uint64_t late = rule.within > 0 ? 1 : 0;  // pages that may be due
+    if (first_page_of(rule, sequence.length, first_query) > pages.first_page) return false;
+    if (rule.sealed_pages(sequence.length) > pages.sealed_pages + late) return false;
+  }
+  return true;
+}
+
 std::vector<PageUse> uses_of(const SequenceState& sequence) {
   std::vector<PageUse> uses;
   for (std::size_t group_side = 0; group_side < sequence.group_sides.size(); ++group_side) {

@@ -54,8 +54,10 @@ void for_each_page(const KvPages& pages, const Visit& visit) {
 //   layer 1         | s0 s1 s2 | d3 d4 | x5 x6 x7 |    `before`: d is dense, x dense in pages of the step
 //   layer 2         | s0 s1 s2 | d3 d4 | .. .. .. |    `before`: not appended; its tokens come where layer 1's are
 //
-// Until the last layer is done the sequence uses both.
+// Until the last layer is done the sequence uses both. A page that is sealed at a pace (PageRule::within) is the same,
+// but that steps come and go meanwhile, and groups of layers begin and end at times of their own.
 struct Transition {
+  bool at_a_pace = false;
   std::vector<Pages> before;      // page tables of layers that are not done, as in Layout::group_sides
   std::vector<PageUse> leaving;   // pages of `before` that are not in SequenceState::group_sides
   std::vector<LayerMoves> moves;  // what makes a layer done, for each group side
@@ -83,6 +85,10 @@ std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uin
 
 // Whether settling would change the sequence if queries from position `first_query` on may still be attended with.
 bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept;
+
+// Whether all that is due may be sealed at a pace: the newest page of group sides that do so, and nothing else.
+bool has_time(std::span<const GroupSide> group_sides, const SequenceState& sequence,
+              std::uint64_t first_query) noexcept;
 
 // One use for every page of the sequence.
 std::vector<PageUse> uses_of(const SequenceState& sequence);

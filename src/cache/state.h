@@ -112,7 +112,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   // The encoder's transaction, begun if this is its first call.
   Result<Transaction*> transaction_in(std::string_view op, Encoder& encoder);
   void complete(Planning& planning);
-  void settle_others(Planning& planning);
+  void settle_all(Planning& planning, bool also_at_a_pace);
   Status record(Encoder& encoder, const Change& change) const;
   static void prepare(Transaction& transaction, const Change& change, const NewStates& states);
   void apply(Transaction& transaction, Change& change, NewStates& states) noexcept;

@@ -87,8 +87,8 @@ Status State::check_shape(const core::Argument& argument, const View& view, cons
 Status State::finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
                             Transaction& transaction) {
   const auto transition_of = [&](const Step::Member& member) {
-    const bool in_step = sequences_.is_in_step(step, member);
-    return in_step ? sequences_[member.sequence.index].state.transition : nullptr;
+    const bool takes_turns = member.takes_turns && sequences_.is_in_step(step, member);
+    return takes_turns ? sequences_[member.sequence.index].state.transition : nullptr;
   };
   std::vector<Change::Done> done;
   for (const std::size_t layer : layers) {

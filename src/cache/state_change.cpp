@@ -62,7 +62,7 @@ Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, st
     return Error{Errc::busy,
                  core::text("{}, some until other encoders end: wait() tells when", status.error().message)};
   }
-  settle_others(planning);
+  settle_all(planning, false);
   prepare(**transaction, change, states);
   if (Status status = record(encoder, change); !status) return status;
   apply(**transaction, change, states);
@@ -89,12 +89,13 @@ Result<std::shared_ptr<Step>> State::extend(Encoder& encoder, std::span<const Kv
       if (!fresh.named) continue;
       const std::uint64_t tokens = fresh.state.length - fresh.state.step_begin;
       fresh.state.length = fresh.state.step_begin;
-      auto extended = planning.change.extended(fresh.state, tokens);
+      auto extended = planning.change.extended(std::move(fresh.state), tokens);
       if (!extended) return extended.error();
       fresh.state = std::move(extended).value();
     }
     for (Step::Member& member : step->members) {
-      member.takes_turns = planning.states.of(member.sequence.index).transition != nullptr;
+      const auto& transition = planning.states.of(member.sequence.index).transition;
+      member.takes_turns = transition && !transition->at_a_pace;
       step->takes_turns |= member.takes_turns;
     }
     return {};
@@ -125,11 +126,10 @@ Status State::plan_extension(Planning& planning, std::span<const KvExtension> ex
                         spec_.max_step_tokens);
   }
   if (!again) {
-    auto settled = planning.change.settled(state, state.length);
-    if (!settled) return settled.error();
-    settled->step = step;
-    settled->step_begin = settled->length;
-    planning.states.set(*index, std::move(settled).value());
+    SequenceState next = state;
+    next.step = step;
+    next.step_begin = next.length;
+    planning.states.set(*index, std::move(next));
   }
   std::uint64_t& length = planning.states.edit(*index).length;
   step->members.push_back({.sequence = extensions[i].sequence, .position = length, .tokens = tokens});
@@ -156,7 +156,7 @@ Status State::plan_fork(Planning& planning, Sequence sequence, std::uint32_t& ch
   }
   auto free = sequences_.free_entry();
   if (!free) return free.error();
-  const SequenceState& state = planning.states.of(*index);
+  const SequenceState state = planning.change.completed(planning.states.of(*index));
   auto settled = planning.change.settled(state, first_query(state));
   if (!settled) return settled.error();
   auto forked = planning.change.forked(*settled);
@@ -190,12 +190,13 @@ Status State::plan_truncation(Planning& planning, Sequence sequence, std::uint64
                            (state.transition && std::ranges::any_of(state.transition->done, is_elsewhere));
     if (elsewhere || length > state.step_begin) return check_finished(of_sequence, state, planning.transaction);
     finished.length = state.step_begin;
-    if (state.transition) {
+    if (state.transition && !state.transition->at_a_pace) {
       auto without = length == 0 ? Result(planning.change.emptied(state)) : planning.change.without_step(state);
       if (!without) return without.error();
       finished = std::move(without).value();
     }
   }
+  finished = planning.change.completed(std::move(finished));
   const bool shorter = length < state.length;
   const std::uint64_t first = shorter ? finished.length : first_query(state);
   auto truncated = this->truncated(planning, finished, length, first);
@@ -217,7 +218,10 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
 
 Status State::settle(Encoder& encoder) {
   const std::lock_guard lock(mutex_);
-  return change("KvCache::settle", encoder, [](Planning&) -> Status { return {}; });
+  return change("KvCache::settle", encoder, [&](Planning& planning) -> Status {
+    settle_all(planning, true);
+    return {};
+  });
 }
 
 }  // namespace rota::cache

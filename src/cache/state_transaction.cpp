@@ -26,22 +26,25 @@ Result<Transaction*> State::transaction_in(std::string_view op, Encoder& encoder
 void State::complete(Planning& planning) {
   for (const std::uint32_t index : sequences_.due()) {
     const SequenceEntry& entry = sequences_[index];
-    if (!entry.state.transition || entry.is_held_against(planning.transaction)) continue;
+    if (!entry.state.transition || entry.state.transition->at_a_pace) continue;
+    if (entry.is_held_against(planning.transaction)) continue;
     if (!is_finished(entry.state, planning.transaction)) continue;
     planning.states.set(index, planning.change.completed(entry.state), false);
   }
 }
 
 // A sequence that no call names would keep its last step dense. So every change settles those that are due, as far as
-// pages go; those that another encoder holds, or whose step lacks a layer, wait for a later change.
-void State::settle_others(Planning& planning) {
+// pages go; those that another encoder holds, or whose step lacks a layer, wait for a later change. So does a page that
+// is sealed at a pace: its sequence does that as it goes on, and nobody else's step is longer for it.
+void State::settle_all(Planning& planning, bool also_at_a_pace) {
   for (const std::uint32_t index : sequences_.due()) {
     if (planning.states.is_named(index) || sequences_[index].is_held_against(planning.transaction)) continue;
     const SequenceState& state = planning.states.of(index);
     if (!is_due(layout_.group_sides, state, first_query(state))) continue;
+    if (!also_at_a_pace && has_time(layout_.group_sides, state, first_query(state))) continue;
     if (!is_finished(state, planning.transaction)) continue;
     Change other(layout_, pools_, planning.transaction.given);
-    auto settled = other.settled(state, first_query(state));
+    auto settled = other.settled(other.completed(state), first_query(state));
     if (!settled) continue;  // `other` puts its pages back
     planning.states.set(index, std::move(settled).value(), false);
     planning.change.merge(std::move(other));
