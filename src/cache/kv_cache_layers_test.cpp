@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -19,6 +21,7 @@ namespace rota::test {
 namespace {
 
 constexpr std::uint64_t kDim = 16;
+constexpr std::array kLayers{1U, 0U, 2U, 4U, 3U};
 
 class KvCacheLayers : public KvCacheCalls {
  protected:
@@ -28,7 +31,10 @@ class KvCacheLayers : public KvCacheCalls {
     KvGroup windowed = small_group();
     windowed.layers = {2};
     windowed.window = 200;
-    return {.groups = {sealed, windowed},
+    KvGroup later = small_group();  // seals at other times
+    later.layers = {3, 4};
+    later.tail = 132;
+    return {.groups = {sealed, windowed, later},
             .max_tokens = 10'000,
             .max_sequences = 2,
             .max_step_tokens = 10'000,
@@ -55,7 +61,7 @@ class KvCacheLayers : public KvCacheCalls {
   void extend(KvCache& cache, Sequence sequence, std::uint64_t count) {
     Encoder encoder = device.encoder();
     KvStep step = cache.extend(encoder, sequence, count).value();
-    for (const std::uint32_t layer : {1U, 0U, 2U}) append(encoder, step, layer);
+    for (const std::uint32_t layer : kLayers) append(encoder, step, layer);
     ASSERT_OK(std::move(encoder).submit());
   }
 
@@ -101,7 +107,7 @@ TEST_F(KvCacheLayers, TheSameTokensEndAsTheSameBytesWhateverTheChunks) {
   for (int kind = 0; kind < 4; ++kind) {
     for (const std::uint64_t chunk : {1U, 7U, 128U, 512U, 2048U, 10'000U}) {
       KvCacheSpec of_kind = spec(kind % 2 == 0 ? LayerOrder::in_turn : LayerOrder::together);
-      if (kind >= 2) of_kind.seal_within = 20;
+      if (kind >= 2) of_kind.seal_within = 64;
       KvCache cache = make(of_kind);
       const Sequence sequence = cache.open_sequence().value();
       for (std::uint64_t done = 0; done < kTokens; done += chunk) {
@@ -109,7 +115,7 @@ TEST_F(KvCacheLayers, TheSameTokensEndAsTheSameBytesWhateverTheChunks) {
       }
       settle(cache);
       std::vector<std::vector<std::byte>> found;
-      for (const std::uint32_t layer : {0U, 1U, 2U}) found.push_back(contents(cache, sequence, layer));
+      for (const std::uint32_t layer : kLayers) found.push_back(contents(cache, sequence, layer));
       if (wanted.empty()) wanted = found;
       EXPECT_TRUE(found == wanted) << "chunks of " << chunk;
       EXPECT_EQ(cache.counters().step.used, 0U);
@@ -141,8 +147,7 @@ TEST_F(KvCacheLayers, ALayerWaitsForTheEncoderOfTheOneBefore) {
   Encoder rest = device.encoder();
   step.done(rest, 0);
   step.done(rest, 0);
-  append(rest, step, 1);
-  append(rest, step, 2);
+  for (const std::uint32_t layer : {1U, 2U, 3U, 4U}) append(rest, step, layer);
   ASSERT_OK(std::move(rest).submit());
   settle(cache);
 
@@ -150,7 +155,7 @@ TEST_F(KvCacheLayers, ALayerWaitsForTheEncoderOfTheOneBefore) {
   const Sequence same = other.open_sequence().value();
   extend(other, same, 900);
   settle(other);
-  for (const std::uint32_t layer : {0U, 1U, 2U}) {
+  for (const std::uint32_t layer : kLayers) {
     EXPECT_TRUE(contents(cache, sequence, layer) == contents(other, same, layer)) << layer;
   }
 }
@@ -164,7 +169,7 @@ TEST_F(KvCacheLayers, DoneIsRefusedBeforeTheAppendAndForNoLayer) {
     append(encoder, step, 0);
     step.done(encoder, layer);
     expect_error(encoder.status(), Errc::invalid_argument,
-                 {layer == 9 ? "layer is 9; wanted one of the 3" : "layer is 1, which was not appended"});
+                 {layer == 9 ? "layer is 9; wanted one of the 5" : "layer is 1, which was not appended"});
   }
 }
 
@@ -206,6 +211,14 @@ TEST_F(KvCacheLayers, APageIsSealedAtAPace) {
     EXPECT_EQ(sealed_layers(sequence), 4U + 2);
   }
   EXPECT_EQ(sealed_layers(sequence), 4U + 1);
+  Encoder both = device.encoder();
+  for (int i = 0; i < 3; ++i) {
+    KvStep step = cache.extend(both, sequence, 1).value();
+    KvCacheCalls::append(both, step, {0, 1, 2, 3});
+  }
+  ASSERT_OK(std::move(both).submit());
+  EXPECT_EQ(sealed_layers(sequence), 4U + 2);
+  EXPECT_OK(cache.wait(sequence, std::chrono::milliseconds(0)));
   settle(cache);
   EXPECT_EQ(sealed_layers(sequence), 4U + 4);
   EXPECT_EQ(cache.counters().seals, 4U);
@@ -221,11 +234,11 @@ TEST_F(KvCacheLayers, ALongStepLeavesPagesOfAForkAlone) {
   Encoder forking = device.encoder();
   const Sequence fork = cache.fork(forking, sequence).value();
   ASSERT_OK(std::move(forking).submit());
-  std::vector<std::vector<std::byte>> before;
-  for (const std::uint32_t layer : {0U, 1U, 2U}) before.push_back(contents(cache, fork, layer));
+  std::map<std::uint32_t, std::vector<std::byte>> before;
+  for (const std::uint32_t layer : kLayers) before[layer] = contents(cache, fork, layer);
   extend(cache, sequence, 2'000);
   settle(cache);
-  for (const std::uint32_t layer : {0U, 1U, 2U}) EXPECT_TRUE(contents(cache, fork, layer) == before[layer]) << layer;
+  for (const std::uint32_t layer : kLayers) EXPECT_TRUE(contents(cache, fork, layer) == before[layer]) << layer;
 }
 
 // The same as one after the other.
@@ -237,7 +250,7 @@ TEST_F(KvCacheLayers, TokensOfSequencesMayBeMixed) {
   Encoder encoder = device.encoder();
   const std::vector<KvExtension> mixed{{b, 70}, {a, 100}, {b, 5}, {a, 1}, {b, 1}};
   KvStep step = cache.extend(encoder, mixed).value();
-  for (const std::uint32_t layer : {0U, 1U, 2U}) {
+  for (const std::uint32_t layer : kLayers) {
     std::vector<std::byte> bytes;
     std::uint64_t next = 0;
     for (const KvExtension& extension : mixed) {
@@ -262,7 +275,7 @@ TEST_F(KvCacheLayers, TokensOfSequencesMayBeMixed) {
     const Sequence same = other.open_sequence().value();
     extend(other, same, length);
     settle(other);
-    for (const std::uint32_t layer : {0U, 1U, 2U}) {
+    for (const std::uint32_t layer : kLayers) {
       EXPECT_TRUE(contents(cache, sequence, layer) == contents(other, same, layer)) << layer;
     }
   }

@@ -44,7 +44,8 @@ inline KvCacheSpec random_spec(std::mt19937_64& random) {
                    .max_sequences = static_cast<std::uint32_t>(1 + random() % 5),
                    .max_step_tokens = random() % 3 == 0 ? 1 + random() % 4 : 1 + random() % 700,
                    .layer_order = random() % 4 == 0 ? LayerOrder::together : LayerOrder::in_turn};
-  if (random() % 2 == 0) spec.groups.push_back(random_group(random, {7}));
+  using Layers = std::vector<std::uint32_t>;
+  if (random() % 2 == 0) spec.groups.push_back(random_group(random, random() % 2 == 0 ? Layers{7} : Layers{9, 7}));
   if (random() % 3 == 0) spec.seal_within = 1 + random() % 64;
   return spec;
 }
