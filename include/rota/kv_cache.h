@@ -84,8 +84,9 @@ struct KvPoolCounters {
 struct KvCounters {
   KvPoolCounters sealed, dense, sinks, step;
   std::uint64_t sequences = 0, tokens = 0;  // a token that several sequences share counts for each
-  std::uint64_t seals = 0, unseals = 0;     // pages, submitted so far; one holds all layers of a group's keys or values
-  std::uint64_t copied_bytes = 0;           // dense bytes, submitted so far: for forks, truncations and sinks
+  // Submitted so far. Where layers take turns, once the last has had its turn.
+  std::uint64_t seals = 0, unseals = 0;  // pages; one holds all layers of a group's keys or values
+  std::uint64_t copied_bytes = 0;  // dense bytes: for forks, truncations, sinks, and what a long step leaves dense
 };
 
 // Values that were lost.

@@ -80,7 +80,8 @@ struct KvSideView {
 
 // One layer of one or more sequences, for attend(). A view of a cache holds until one of its sequences is closed, or
 // until the next call that changes the cache, which may settle these sequences, too: whatever uses the view must be
-// submitted before that call's encoder, or recorded there before the call.
+// submitted before that call's encoder, or recorded there before the call. In a long step (LayerOrder::in_turn),
+// appending the next layer is such a call.
 struct KvView {
   KvSideView k, v;
   SharedList<std::uint64_t> lengths = {};    // tokens of each sequence

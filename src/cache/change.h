@@ -57,7 +57,8 @@ struct MoveCounts {
 // read them come first.
 class Change {
  public:
-  // `given` is what the encoder's earlier changes have given. It may change once all is planned.
+  // `given` is what the encoder's earlier changes have given. It may change once all is planned. Of changes that are
+  // merged only one may take dense pages or a step's: they do not know what the others have retaken.
   Change(const Layout& layout, std::vector<GroupSidePools>& pools, const std::vector<PageUse>& given);
   ~Change();
 
@@ -66,13 +67,16 @@ class Change {
 
   // The new state of a sequence. Errors are out_of_pages, and in truncated(), cut() and without_step() invalid_argument
   // if pages that the shorter sequence would see have left its window. After an error only lacks_pages() and the
-  // destructor are of use. Only completed(), extended(), without_step() and emptied() take one that is in transition.
+  // destructor are of use. Only completed(), settled_in_passing(), extended(), without_step() and emptied() take one
+  // that is in transition.
 
   // Every layer is done.
   SequenceState completed(SequenceState sequence);
   // Seals the pages that are due, and drops those that have left the window and that no query from position
   // `first_query` on sees.
   Result<SequenceState> settled(SequenceState sequence, std::uint64_t first_query);
+  // The same but for what is sealed at a pace, which stays as it is.
+  Result<SequenceState> settled_in_passing(SequenceState next, std::uint64_t first_query);
   // Settles, at a pace if the rules want one, and adds tokens.
   Result<SequenceState> extended(SequenceState sequence, std::uint64_t tokens);
   Result<SequenceState> forked(const SequenceState& settled);
@@ -141,6 +145,7 @@ class Change {
 
   // At a pace.
   bool is_long(const SequenceState& sequence, std::uint64_t length) const;
+  std::uint64_t end_of_haste(std::size_t group_side, std::uint64_t length) const noexcept;
   Result<SequenceState> extended_at_a_pace(SequenceState next, std::uint64_t length);
   Status settle_group(std::size_t group, SequenceState& next);
   Status begin_group(std::size_t group, SequenceState& next);

@@ -24,6 +24,7 @@ bool Change::is_long(const SequenceState& sequence, std::uint64_t length) const 
 }
 
 Result<SequenceState> Change::extended_at_a_pace(SequenceState next, std::uint64_t length) {
+  if (!is_due(group_sides_, next, next.length)) return extended_at_once(std::move(next), length);
   next.transition = new_transition(next);
   for (std::size_t group = 0; group < layout_.groups(); ++group) {
     if (Status status = settle_group(group, next); !status) return status.error();
@@ -41,6 +42,7 @@ Result<SequenceState> Change::extended_at_a_pace(SequenceState next, std::uint64
     auto extended = extend(group_side, after, length);
     if (!extended) return extended.error();
     after = std::move(extended).value();
+    if (in_transition && after->page_table.size() == static_cast<std::size_t>(old)) continue;
     if (in_transition) {
       auto longer = std::make_shared<KvPages>(*before);
       longer->page_table.insert(longer->page_table.end(), after->page_table.begin() + old, after->page_table.end());
@@ -53,7 +55,28 @@ Result<SequenceState> Change::extended_at_a_pace(SequenceState next, std::uint64
   return next;
 }
 
-// All that is due is sealed at once but the newest page, which has its time; a page that had it before is through.
+// The logical page from which on pages are not sealed at once: the newest that is due has its time.
+std::uint64_t Change::end_of_haste(std::size_t group_side, std::uint64_t length) const noexcept {
+  const PageRule& rule = group_sides_[group_side].rule;
+  const std::uint64_t due = rule.sealed_pages(length);
+  return rule.within > 0 && due > 0 ? due - 1 : due;
+}
+
+Result<SequenceState> Change::settled_in_passing(SequenceState next, std::uint64_t first_query) {
+  const std::shared_ptr<Transition> old = next.transition;
+  if (old) next.transition = new_transition(next);
+  for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    Pages& pages = next.group_sides[group_side];
+    if (old && old->before[group_side] != pages) continue;
+    auto settled = settle(group_side, pages, {next.length, first_query, end_of_haste(group_side, next.length)});
+    if (!settled) return settled.error();
+    pages = std::move(settled).value();
+    if (old) next.transition->before[group_side] = pages;
+  }
+  return next;
+}
+
+// All that is due is sealed at once but the newest page; a page that had its time before is through.
 Status Change::settle_group(std::size_t group, SequenceState& next) {
   const std::size_t keys = group_side_of(group, KvSide::keys);
   const auto is_due = [&](std::size_t group_side) {
@@ -63,10 +86,7 @@ Status Change::settle_group(std::size_t group, SequenceState& next) {
   for (const std::size_t group_side : {keys, keys + 1}) {
     Pages& pages = next.group_sides[group_side];
     if (next.transition->before[group_side] != pages) continue;
-    const PageRule& rule = group_sides_[group_side].rule;
-    const std::uint64_t due = rule.sealed_pages(next.length);
-    const std::uint64_t end = rule.within > 0 && due > 0 ? due - 1 : due;
-    auto settled = settle(group_side, pages, {next.length, next.length, end});
+    auto settled = settle(group_side, pages, {next.length, next.length, end_of_haste(group_side, next.length)});
     if (!settled) return settled.error();
     next.transition->before[group_side] = pages = std::move(settled).value();
   }

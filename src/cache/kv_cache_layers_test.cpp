@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -222,6 +223,47 @@ TEST_F(KvCacheLayers, APageIsSealedAtAPace) {
   settle(cache);
   EXPECT_EQ(sealed_layers(sequence), 4U + 4);
   EXPECT_EQ(cache.counters().seals, 4U);
+}
+
+// Where the ends of pages and tails meet, with sequences that wait for each other.
+TEST_F(KvCacheLayers, WithinItsBudgetASequenceFindsPagesAtEveryEdge) {
+  for (int kind = 0; kind < 6; ++kind) {
+    for (const std::uint64_t tail : {0U, 1U, 2U, 63U, 64U, 65U, 100U}) {
+      for (const auto& [sequences, step] :
+           {std::pair(1U, 1U), std::pair(1U, 65U), std::pair(8U, 8U), std::pair(20U, 40U)}) {
+        SCOPED_TRACE(std::to_string(kind) + ": tail " + std::to_string(tail) + ", step " + std::to_string(step));
+        KvGroup group = small_group();
+        group.tail = tail;
+        if (kind == 4) group.window = 100;
+        if (kind == 5) group.k = group.v = DType::f16;
+        if (kind == 5) group.window = 100;
+        KvCacheSpec of_kind{.groups = {group},
+                            .max_tokens = std::uint64_t{300} * sequences,
+                            .max_sequences = sequences,
+                            .max_step_tokens = step,
+                            .layer_order = kind % 2 == 0 ? LayerOrder::in_turn : LayerOrder::together};
+        if (kind == 2 || kind == 3) of_kind.seal_within = 8;
+        KvCache cache = make(of_kind);
+        std::vector<KvExtension> all;
+        for (std::uint32_t i = 0; i < sequences; ++i) all.push_back({cache.open_sequence().value(), step / sequences});
+        // All at once if a step has a token for each, else one after the other up to the same length.
+        for (std::uint64_t length = 0; length + step < 300; length += std::max<std::uint64_t>(step / sequences, 1)) {
+          if (sequences <= step && length % 3 != 0) {
+            ASSERT_OK(KvCacheCalls::extend(cache, all));
+            continue;
+          }
+          for (const KvExtension& one : all) {
+            ASSERT_OK(KvCacheCalls::extend(cache, {{one.sequence, std::max<std::uint64_t>(step / sequences, 1)}}));
+          }
+        }
+        // Idle sequences with a page that has just become due.
+        for (const KvExtension& one : all) {
+          const std::uint64_t left = 300 - cache.length(one.sequence).value();
+          ASSERT_OK(KvCacheCalls::extend(cache, {{one.sequence, std::min<std::uint64_t>(left, step)}}));
+        }
+      }
+    }
+  }
 }
 
 // Pages that a fork shares are not written, though the step has sealed them.

@@ -111,6 +111,12 @@ class SequenceSide {
   }
   bool in_turn = false;  // the newest step does, and the last layer is still as it was
 
+  // Others' calls leave alone what is sealed at a pace.
+  std::uint64_t due_in_passing(std::uint64_t length, bool at_a_pace) const {
+    const bool paced = at_a_pace && spec_->format && !spec_->group->window;
+    return paced ? std::max(sealed_pages_, std::max<std::uint64_t>(due(length), 1) - 1) : due(length);
+  }
+
   // A step to `length` that takes no turns seals the newest page that is due in some layers, the others in all.
   void settle_at_a_pace(std::uint64_t within, std::uint64_t length) {
     const std::uint64_t now = tokens_.size();

@@ -114,14 +114,14 @@ class Machine {
     } else {
       trace_ += "settle ";
       EXPECT_TRUE(cache_.settle(encoder).ok());
+      if (spec_.seal_within) adopt_settled();
     }
-    if (spec_.seal_within) adopt_settled();
   }
 
-  // A call may settle others on the way, at once what they would do at a pace later.
+  // settle() does at once what others would do at a pace later.
   void adopt_settled() {
     for (SequenceState& sequence : sequences_) {
-      if (named_.contains(sequence.sequence.index) || sequence.in_turn()) continue;
+      if (sequence.in_turn()) continue;
       SequenceState settled = sequence;
       settled.settle(sequence.first_query());
       if (is_as_found(settled)) sequence = std::move(settled);
@@ -407,9 +407,10 @@ class Machine {
     };
     if (side.in_turn && layer == sequence.newest_layer && is_found(side.ahead())) sequence.complete();
     if (side.in_turn || &sequence.side(group_side, layer) != &side) return;
+    const std::uint64_t due = side.due_in_passing(sequence.length, spec_.seal_within.has_value());
     const bool settled = pages.first_page == side.gone(sequence.length, sequence.first_query()) &&
-                         pages.sealed_pages == std::max(side.due(sequence.length), pages.first_page);
-    if (settled) side.settle(sequence.length, sequence.first_query());
+                         pages.sealed_pages == std::max(due, pages.first_page);
+    if (settled) side.advance(pages.first_page, pages.sealed_pages);
   }
 
   void compare(Extent extent) {

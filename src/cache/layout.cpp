@@ -152,15 +152,18 @@ std::uint64_t dense_pages(const PageRule& rule, const Budget& budget) {
     const std::uint64_t own = rule.most_dense_pages();
     return std::min(all, budget.sequences * own + budget.sequences / 2 * (own - 1));
   }
-  const std::uint64_t kept = rule.seals ? rule.tail + rule.within : rule.tail + *rule.window;
+  // A page that is sealed at a pace waits for its sequence, which may be idle.
+  const std::uint64_t kept = rule.dense_tokens() + (rule.within > 0 ? rule.page : 0);
   const std::uint64_t steps = rule.seals ? 2 : 2 + held_steps(budget);
   return std::min(all, most_pages(rule, budget.sequences, kept + 2 * (rule.page - 1), steps * budget.step));
 }
 
-// A sequence's first token in a step has room in its dense pages, and may fill the last of them.
+// The first token of a step needs a page of its own where a page is due as soon as the next begins: one token after it.
+// Else it has room in dense pages, and the second may need one.
 std::uint64_t step_pages(const PageRule& rule, const Budget& budget) {
   if (!rule.is_bounded() || !budget.in_turn()) return 0;
-  return std::min(all_pages(rule, budget), most_pages(rule, budget.sequences, rule.page - 2, budget.step));
+  const std::uint64_t tokens = rule.dense_tokens() % rule.page == 1 ? 1 : 2;
+  return std::min(all_pages(rule, budget), most_pages(rule, budget.sequences, rule.page - tokens, budget.step));
 }
 
 std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {

@@ -43,9 +43,10 @@ struct PageRule {
   constexpr std::uint64_t dense_pages(std::uint64_t length) const noexcept {
     return pages(length) - std::max(first_page(length), sealed_pages(length));
   }
-  constexpr std::uint64_t most_dense_pages() const noexcept {
-    return pages((seals ? tail : tail + window.value_or(0)) + page + within);
-  }
+  constexpr std::uint64_t most_dense_pages() const noexcept { return pages(dense_tokens() + page + within); }
+
+  // Newest tokens that stay dense. Precondition: is_bounded().
+  constexpr std::uint64_t dense_tokens() const noexcept { return seals ? tail : tail + window.value_or(0); }
 
   // Of `layers`, in how many page `sealed` - 1 must be sealed in a sequence of `length` tokens. Precondition: it is
   // due.

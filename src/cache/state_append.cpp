@@ -21,23 +21,22 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   auto transaction = transaction_in(kAppend, encoder);
   if (!transaction) return transaction.error();
   if (Status status = check_append(*step, *index, **transaction); !status) return status;
+  for (const KvSide side : {KvSide::keys, KvSide::values}) {
+    const bool keys = side == KvSide::keys;
+    const GroupSide& group_side = layout_.group_sides[group_side_of(layout_.layers[*index].group, side)];
+    const Status shape = check_shape({keys ? "k" : "v"}, keys ? input.k : input.v, group_side, step->positions.size());
+    if (!shape) return shape;
+  }
+  if (auto& appends = (*transaction)->appends; appends.empty()) appends.reserve(layout_.layers.size());
+  (*transaction)->appends.reserve((*transaction)->appends.size() + 1);  // push_back below must not fail
   std::vector<std::size_t> earlier;
   for (std::size_t layer = 0; layer < layout_.layers.size() && step->takes_turns; ++layer) {
     if (layer != *index && step->appended[layer].is_set()) earlier.push_back(layer);
   }
   if (Status status = finish_layers(encoder, *step, earlier, **transaction); !status) return status;
-  if (auto& appends = (*transaction)->appends; appends.empty()) appends.reserve(layout_.layers.size());
-  (*transaction)->appends.reserve((*transaction)->appends.size() + 1);  // push_back below must not fail
-
-  const Layer& layer = layout_.layers[*index];
-  for (const KvSide side : {KvSide::keys, KvSide::values}) {
-    const bool keys = side == KvSide::keys;
-    const std::size_t group_side = group_side_of(layer.group, side);
-    const View& from = keys ? input.k : input.v;
-    const Status shape = check_shape({keys ? "k" : "v"}, from, layout_.group_sides[group_side], step->positions.size());
-    if (!shape) return shape;
-    store_side(encoder, *step, {*index, group_side}, from);
-  }
+  const std::size_t group = layout_.layers[*index].group;
+  store_side(encoder, *step, {*index, group_side_of(group, KvSide::keys)}, input.k);
+  store_side(encoder, *step, {*index, group_side_of(group, KvSide::values)}, input.v);
   if (Status status = encoder.status(); !status) return status;
   transactions_.start(**transaction);
   (*transaction)->appends.push_back({step, *index});
@@ -97,7 +96,7 @@ Status State::finish_layers(Encoder& encoder, const Step& step, std::span<const 
       auto transition = transition_of(member);
       if (!transition || transition->done[layer].is_before(transaction)) continue;
       if (transition->done[layer].is_elsewhere(transaction) || step.appended[layer].is_elsewhere(transaction)) {
-        return busy(core::refuse({kAppend, {"the step"}},
+        return busy(core::refuse({"KvStep", {"the step"}},
                                  core::text("at layer {}, which was appended in another encoder that is not submitted",
                                             layout_.layers[layer].number),
                                  "that encoder, or its submission first"));

@@ -209,10 +209,12 @@ Status State::plan_truncation(Planning& planning, Sequence sequence, std::uint64
 // Where pages are short, what is due stays dense, so that tokens can always be taken back.
 Result<SequenceState> State::truncated(Planning& planning, const SequenceState& state, std::uint64_t length,
                                        std::uint64_t first_query) {
-  Change settling(layout_, pools_, planning.transaction.given);
-  auto truncated = settling.truncated(state, length, first_query);
-  if (truncated) planning.change.merge(std::move(settling));
-  if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
+  {
+    Change settling(layout_, pools_, planning.transaction.given);
+    auto truncated = settling.truncated(state, length, first_query);
+    if (truncated) planning.change.merge(std::move(settling));
+    if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
+  }
   return planning.change.cut(state, length);
 }
 

@@ -44,7 +44,8 @@ void State::settle_all(Planning& planning, bool also_at_a_pace) {
     if (!also_at_a_pace && has_time(layout_.group_sides, state, first_query(state))) continue;
     if (!is_finished(state, planning.transaction)) continue;
     Change other(layout_, pools_, planning.transaction.given);
-    auto settled = other.settled(other.completed(state), first_query(state));
+    auto settled = also_at_a_pace ? other.settled(other.completed(state), first_query(state))
+                                  : other.settled_in_passing(state, first_query(state));
     if (!settled) continue;  // `other` puts its pages back
     planning.states.set(index, std::move(settled).value(), false);
     planning.change.merge(std::move(other));

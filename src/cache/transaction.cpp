@@ -56,7 +56,9 @@ bool OpenTransactions::note_shortage(const Transaction& transaction) noexcept {
 bool OpenTransactions::pages_wait(std::uint64_t serial, const Transaction* except) const noexcept {
   return std::ranges::any_of(open_, [&](const Transaction* transaction) {
     if (transaction == except || transaction->serial == 0 || transaction->serial > serial) return false;
-    return !retired_.empty() || !transaction->given.empty() || !transaction->taken.empty();
+    // A layer that it appends or finishes may be the last that its step's pages wait for.
+    const bool has_layers = !transaction->appends.empty() || !transaction->done.empty();
+    return has_layers || !retired_.empty() || !transaction->given.empty() || !transaction->taken.empty();
   });
 }
 

@@ -20,6 +20,7 @@
 //                  | busy for other encoders        | `before` is dropped | a sequence forked here is closed
 //   pages taken    | used by the new state          | stay                | retired
 //   pages given    | still used by `before`         | retired             | stay
+//   and retaken    | used by both                   | stay                | stay
 //   layer appended | marked as recorded here        | marked as submitted | may be appended again
 //   layer done     | marked as recorded here        | marked as submitted | is not done
 //   step begun     | only appended to here          | appended to by all  | over: no sequence is in it

@@ -91,7 +91,7 @@ Status check_pages(const StoredSide& side, std::size_t index, std::uint64_t leng
   if (pages.sealed_pages > end || (pages.sealed_pages > pages.first_page && !side.view.sealed)) {
     return bad("sealed pages that are not there");
   }
-  if (pages.step_page && (!side.view.step || *pages.step_page < pages.sealed_pages)) {
+  if (pages.step_page && (!side.view.step || *pages.step_page < pages.sealed_pages || *pages.step_page > end)) {
     return bad("a step's pages that are not there");
   }
   if (pages.sinks && (!side.view.sinks || *pages.sinks >= side.view.sinks->shape.pages)) return bad("sinks of no page");

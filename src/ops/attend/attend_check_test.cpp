@@ -305,6 +305,14 @@ TEST_F(AttendCheck, RefusesBadPageLists) {
                    second + "a ring with sealed pages, sinks, a step's pages or pages that");
     expect_refused([&](Call& c) { pages(c, 1).step_page = 1; }, second + "a ring with sealed pages, sinks, a step's");
     expect_refused([&](Call& c) { pages(c, 0).step_page = 9; }, first + "a step's pages that are not there");
+    for (const std::uint64_t beyond : {std::uint64_t{6}, std::uint64_t{1} << 58, kMax}) {
+      expect_refused(
+          [&](Call& c) {
+            side(c).step = side(c).dense;
+            pages(c, 0).step_page = beyond;
+          },
+          first + "a step's pages that are not there");
+    }
     expect_refused(
         [&](Call& c) {
           side(c).step = side(c).dense;

@@ -247,7 +247,8 @@ bool has_all_that_queries_see(const Attend& call) {
 bool is_sound(const KvSideView& side, const KvPages& pages, std::uint64_t length) {
   const bool plain = pages.first_page == 0 && pages.sealed_pages == 0 && !pages.sinks && !pages.step_page;
   if (pages.ring && (*pages.ring == 0 || !plain)) return false;
-  if (pages.step_page && (!side.step || *pages.step_page < pages.sealed_pages)) return false;
+  const std::uint64_t end = pages.first_page + pages.page_table.size();
+  if (pages.step_page && (!side.step || *pages.step_page < pages.sealed_pages || *pages.step_page > end)) return false;
   if (pages.sinks && (!side.sinks || *pages.sinks >= side.sinks->shape.pages)) return false;
   const std::uint64_t count =
       (pages.ring.value_or(length) + side.dense.shape.page_slots - 1) / side.dense.shape.page_slots;
@@ -301,7 +302,8 @@ class AttendPlans : public AttendCheck {
       if (sometimes(2)) pages.first_page = upto(sometimes(10) ? count : std::min(count, seen / page));
       pages.sealed_pages = upto(side.sealed ? count : pages.first_page);
       if (side.sinks && sometimes(2)) pages.sinks = static_cast<std::uint32_t>(upto(side.sinks->shape.pages - 1));
-      if (side.step && sometimes(2)) pages.step_page = pages.sealed_pages + upto(3);
+      const std::uint64_t dense_from = std::max(pages.first_page, pages.sealed_pages);
+      if (side.step && sometimes(2)) pages.step_page = dense_from + upto(count - dense_from);
     }
     for (std::uint64_t at = pages.first_page; at < count; ++at) {
       const bool of_step = pages.step_page && at >= *pages.step_page;
