@@ -266,6 +266,26 @@ TEST_F(KvCacheLayers, WithinItsBudgetASequenceFindsPagesAtEveryEdge) {
   }
 }
 
+// A page that is sealed at a pace stays dense while its sequence is idle, however few tokens it would take.
+TEST_F(KvCacheLayers, WithinItsBudgetIdleSequencesKeepPagesThatAreDue) {
+  for (const LayerOrder order : {LayerOrder::in_turn, LayerOrder::together}) {
+    KvGroup group = small_group();
+    group.tail = 100;
+    KvCache cache = make({.groups = {group},
+                          .max_tokens = 10'000,
+                          .max_sequences = 20,
+                          .max_step_tokens = 40,
+                          .layer_order = order,
+                          .seal_within = 8});
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < 20; ++i) sequences.push_back(sequence_of(cache, 163));
+    for (const Sequence sequence : sequences) ASSERT_OK(KvCacheCalls::extend(cache, {{sequence, 30}}));
+    const KvView view = cache.view({&sequences.front(), 1}, 0).value();
+    // In turn the step was a long one.
+    EXPECT_EQ(view.k.sequences.front()->sealed_pages, order == LayerOrder::together ? 0U : 1U);
+  }
+}
+
 // Pages that a fork shares are not written, though the step has sealed them.
 TEST_F(KvCacheLayers, ALongStepLeavesPagesOfAForkAlone) {
   KvCacheSpec with_forks = spec(LayerOrder::in_turn);
