@@ -58,20 +58,23 @@ TEST(Hazards, OneBarrierServesAllThatCameBefore) {
 // Commands that do not conflict, each touching places of its own in an order that follows no address.
 TEST(Hazards, CostTheSameHoweverManyCommandsCameBefore) {
   const auto seconds_for = [](std::uint64_t commands) {
-    double best = 1e9;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      Hazards hazards;
-      const auto start = std::chrono::steady_clock::now();
-      for (std::uint64_t i = 0; i < commands; ++i) {
-        const std::uint64_t at = i * 2654435761 % 1048576 * 16;  // odd: each place once
-        const Binding bound[] = {reads(kA, at, at + 8), writes(kB, at, at + 8)};
-        EXPECT_FALSE(hazards.needs_barrier(bound));
-      }
-      best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    Hazards hazards;
+    const auto start = std::chrono::steady_clock::now();
+    for (std::uint64_t i = 0; i < commands; ++i) {
+      const std::uint64_t at = i * 2654435761 % 1048576 * 16;  // odd: each place once
+      const Binding bound[] = {reads(kA, at, at + 8), writes(kB, at, at + 8)};
+      EXPECT_FALSE(hazards.needs_barrier(bound));
     }
-    return best;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   };
-  EXPECT_LT(seconds_for(40'000), 10 * seconds_for(10'000)) << "four times as many; comparing all with all takes 16";
+  // The best of each, in turn: what else the machine does meets both.
+  double few = 1e9;
+  double many = 1e9;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    few = std::min(few, seconds_for(10'000));
+    many = std::min(many, seconds_for(80'000));
+  }
+  EXPECT_LT(many, 30 * few) << "eight times as many; comparing all with all takes 64";
 }
 
 RC_GTEST_PROP(Hazards, NoConflictIsLeftAndNoBarrierIsIdle, ()) {
