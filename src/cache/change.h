@@ -110,6 +110,9 @@ class Change {
 
   MoveCounts counts() const noexcept;
 
+  // Makes a layer of a sequence done that is not yet.
+  void finish_layer(const std::shared_ptr<Transition>& transition, std::size_t layer);
+
   // The new states count: pages stay taken.
   void keep() noexcept { taken_.clear(); }
 
@@ -140,12 +143,11 @@ class Change {
   Status check_window(std::size_t group_side, const KvPages& pages, std::uint64_t length) const;
 
   std::shared_ptr<Transition> new_transition(const SequenceState& sequence);
-  void finish_layer(const std::shared_ptr<Transition>& transition, std::size_t layer);
   void count_moves(std::size_t group_side, const LayerMoves& moves);
 
   // At a pace.
   bool is_long(const SequenceState& sequence, std::uint64_t length) const;
-  std::uint64_t end_of_haste(std::size_t group_side, std::uint64_t length) const noexcept;
+  Status settle_at_a_pace(std::size_t group_side, SequenceState& next, std::uint64_t first_query);
   Result<SequenceState> extended_at_a_pace(SequenceState next, std::uint64_t length);
   Status settle_group(std::size_t group, SequenceState& next);
   Status begin_group(std::size_t group, SequenceState& next);

@@ -10,17 +10,13 @@
 
 namespace rota::cache {
 
-// Whether a step needs more dense pages than a sequence that is settled has before and after it: such a step takes
-// turns.
+// Whether a step would take turns if the sequence were settled.
 bool Change::is_long(const SequenceState& sequence, std::uint64_t length) const {
-  for (const GroupSide& group_side : group_sides_) {
-    const PageRule& rule = group_side.rule;
-    if (layout_.order == LayerOrder::together || !rule.is_bounded()) continue;
-    const std::uint64_t first = rule.pages(sequence.length) - rule.dense_pages(sequence.length);
-    const std::uint64_t most = std::max(rule.dense_pages(sequence.length), rule.dense_pages(length));
-    if (rule.pages(length) - first > most) return true;
-  }
-  return false;
+  return layout_.order == LayerOrder::in_turn && std::ranges::any_of(group_sides_, [&](const GroupSide& group_side) {
+           const PageRule& rule = group_side.rule;
+           const std::uint64_t first = rule.pages(sequence.length) - rule.dense_pages(sequence.length);
+           return rule.is_bounded() && rule.is_long(first, sequence.length, length);
+         });
 }
 
 Result<SequenceState> Change::extended_at_a_pace(SequenceState next, std::uint64_t length) {
@@ -55,28 +51,29 @@ Result<SequenceState> Change::extended_at_a_pace(SequenceState next, std::uint64
   return next;
 }
 
-// The logical page from which on pages are not sealed at once: the newest that is due has its time.
-std::uint64_t Change::end_of_haste(std::size_t group_side, std::uint64_t length) const noexcept {
+// Seals all that is due but the newest page, which has its time, and leaves a page alone that has begun to be sealed.
+Status Change::settle_at_a_pace(std::size_t group_side, SequenceState& next, std::uint64_t first_query) {
   const PageRule& rule = group_sides_[group_side].rule;
-  const std::uint64_t due = rule.sealed_pages(length);
-  return rule.within > 0 && due > 0 ? due - 1 : due;
+  Pages& pages = next.group_sides[group_side];
+  Pages* const before = next.transition ? &next.transition->before[group_side] : nullptr;
+  if (before != nullptr && *before != pages) return {};
+  const std::uint64_t due = rule.sealed_pages(next.length);
+  auto settled = settle(group_side, pages, {next.length, first_query, rule.within > 0 && due > 0 ? due - 1 : due});
+  if (!settled) return settled.error();
+  pages = std::move(settled).value();
+  if (before != nullptr) *before = pages;
+  return {};
 }
 
 Result<SequenceState> Change::settled_in_passing(SequenceState next, std::uint64_t first_query) {
-  const std::shared_ptr<Transition> old = next.transition;
-  if (old) next.transition = new_transition(next);
+  if (next.transition) next.transition = new_transition(next);
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
-    Pages& pages = next.group_sides[group_side];
-    if (old && old->before[group_side] != pages) continue;
-    auto settled = settle(group_side, pages, {next.length, first_query, end_of_haste(group_side, next.length)});
-    if (!settled) return settled.error();
-    pages = std::move(settled).value();
-    if (old) next.transition->before[group_side] = pages;
+    if (Status status = settle_at_a_pace(group_side, next, first_query); !status) return status.error();
   }
   return next;
 }
 
-// All that is due is sealed at once but the newest page; a page that had its time before is through.
+// A page that had its time when another is due is through.
 Status Change::settle_group(std::size_t group, SequenceState& next) {
   const std::size_t keys = group_side_of(group, KvSide::keys);
   const auto is_due = [&](std::size_t group_side) {
@@ -84,11 +81,7 @@ Status Change::settle_group(std::size_t group, SequenceState& next) {
   };
   if (is_due(keys) || is_due(keys + 1)) complete_group(group, next);
   for (const std::size_t group_side : {keys, keys + 1}) {
-    Pages& pages = next.group_sides[group_side];
-    if (next.transition->before[group_side] != pages) continue;
-    auto settled = settle(group_side, pages, {next.length, next.length, end_of_haste(group_side, next.length)});
-    if (!settled) return settled.error();
-    next.transition->before[group_side] = pages = std::move(settled).value();
+    if (Status status = settle_at_a_pace(group_side, next, next.length); !status) return status;
   }
   return {};
 }
@@ -130,13 +123,14 @@ bool Change::advance_group(std::size_t group, SequenceState& next) {
     if (transition->before[group_side] == after) continue;
     wanted = of.rule.layers_at_pace(of.layers, after->sealed_pages, next.length);
   }
-  if (wanted == group_sides_[group_side_of(group, KvSide::keys)].layers) complete_group(group, next);
-  const bool through = wanted == 0 || wanted == group_sides_[group_side_of(group, KvSide::keys)].layers;
-  for (std::size_t layer = 0; layer < layout_.layers.size() && !through; ++layer) {
+  const bool all = wanted == group_sides_[group_side_of(group, KvSide::keys)].layers;
+  if (all) complete_group(group, next);
+  if (all || wanted == 0) return true;
+  for (std::size_t layer = 0; layer < layout_.layers.size(); ++layer) {
     const bool is_wanted = layout_.layers[layer].group == group && layout_.layers[layer].index < wanted;
     if (is_wanted && !transition->done[layer].is_set()) finish_layer(transition, layer);
   }
-  return through;
+  return false;
 }
 
 // The group's layers that are not done yet are done now, and may begin again.

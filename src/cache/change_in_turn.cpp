@@ -61,10 +61,8 @@ std::shared_ptr<Transition> Change::new_transition(const SequenceState& sequence
 // Whether the step needs pages that the sequence has neither before nor after it.
 bool Change::wants_transition(std::size_t group_side, const KvPages& pages, std::uint64_t length) const {
   const PageRule& rule = group_sides_[group_side].rule;
-  if (layout_.order != LayerOrder::in_turn || !rule.is_bounded()) return false;
-  const std::uint64_t dense = pages.first_page + pages.page_table.size() - pages.sealed_pages;
-  const std::uint64_t fresh = rule.pages(length) - pages.first_page - pages.page_table.size();
-  return dense + fresh > std::max(dense, rule.dense_pages(length));
+  const std::uint64_t tokens = (pages.first_page + pages.page_table.size()) * rule.page;  // that have a page
+  return layout_.order == LayerOrder::in_turn && rule.is_bounded() && rule.is_long(pages.sealed_pages, tokens, length);
 }
 
 // A sequence's page table while its step to `length` tokens lasts.

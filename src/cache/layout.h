@@ -45,6 +45,12 @@ struct PageRule {
   }
   constexpr std::uint64_t most_dense_pages() const noexcept { return pages(dense_tokens() + page + within); }
 
+  // Whether a step from `length` to `next` tokens needs more dense pages, from `first` on, than the sequence has before
+  // it and after it.
+  constexpr bool is_long(std::uint64_t first, std::uint64_t length, std::uint64_t next) const noexcept {
+    return pages(next) - first > std::max(pages(length) - first, dense_pages(next));
+  }
+
   // Newest tokens that stay dense. Precondition: is_bounded().
   constexpr std::uint64_t dense_tokens() const noexcept { return seals ? tail : tail + window.value_or(0); }
 

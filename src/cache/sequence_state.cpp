@@ -8,28 +8,17 @@ std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uin
   return std::min(rule.first_page(length), rule.first_seen_page(first_query));
 }
 
-bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept {
-  if (sequence.transition) return true;
+bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query,
+            bool also_at_a_pace) noexcept {
+  if (sequence.transition && (also_at_a_pace || !sequence.transition->at_a_pace)) return true;
   for (std::size_t group_side = 0; group_side < group_sides.size(); ++group_side) {
     const PageRule& rule = group_sides[group_side].rule;
     const KvPages& pages = *sequence.group_sides[group_side];
+    const std::uint64_t may_wait = !also_at_a_pace && rule.within > 0 ? 1 : 0;
     if (first_page_of(rule, sequence.length, first_query) > pages.first_page) return true;
-    if (rule.sealed_pages(sequence.length) > pages.sealed_pages) return true;
+    if (rule.sealed_pages(sequence.length) > pages.sealed_pages + may_wait) return true;
   }
   return false;
-}
-
-bool has_time(std::span<const GroupSide> group_sides, const SequenceState& sequence,
-              std::uint64_t first_query) noexcept {
-  if (sequence.transition && !sequence.transition->at_a_pace) return false;
-  for (std::size_t group_side = 0; group_side < group_sides.size(); ++group_side) {
-    const PageRule& rule = group_sides[group_side].rule;
-    const KvPages& pages = *sequence.group_sides[group_side];
-    const std::uint64_t late = rule.within > 0 ? 1 : 0;  // pages that may be due
-    if (first_page_of(rule, sequence.length, first_query) > pages.first_page) return false;
-    if (rule.sealed_pages(sequence.length) > pages.sealed_pages + late) return false;
-  }
-  return true;
 }
 
 std::vector<PageUse> uses_of(const SequenceState& sequence) {

@@ -83,12 +83,10 @@ struct SequenceState {
 // them.
 std::uint64_t first_page_of(const PageRule& rule, std::uint64_t length, std::uint64_t first_query) noexcept;
 
-// Whether settling would change the sequence if queries from position `first_query` on may still be attended with.
-bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query) noexcept;
-
-// Whether all that is due may be sealed at a pace: the newest page of group sides that do so, and nothing else.
-bool has_time(std::span<const GroupSide> group_sides, const SequenceState& sequence,
-              std::uint64_t first_query) noexcept;
+// Whether settling would change the sequence if queries from position `first_query` on may still be attended with. What
+// is sealed at a pace counts if asked for: the newest page that is due, of group sides that do so.
+bool is_due(std::span<const GroupSide> group_sides, const SequenceState& sequence, std::uint64_t first_query,
+            bool also_at_a_pace = true) noexcept;
 
 // One use for every page of the sequence.
 std::vector<PageUse> uses_of(const SequenceState& sequence);

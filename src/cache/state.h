@@ -115,6 +115,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   void settle_all(Planning& planning, bool also_at_a_pace);
   Status record(Encoder& encoder, const Change& change) const;
   static void prepare(Transaction& transaction, const Change& change, const NewStates& states);
+  static void mark_done(Transaction& transaction, const Change& change) noexcept;
   void apply(Transaction& transaction, Change& change, NewStates& states) noexcept;
   void end_sequences(const Transaction& transaction, runtime::Watcher::End end) noexcept;
 
@@ -126,8 +127,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   };
   void store_side(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const;
 
-  // Makes layers of the step done: those before `layer` in time, or `layer` itself.
-  Status check_turn(const Step& step, std::size_t layer, const Transaction& transaction) const;
+  // Makes layers of the step done.
   Status finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
                        Transaction& transaction);
 

@@ -89,11 +89,10 @@ Status State::finish_layers(Encoder& encoder, const Step& step, std::span<const 
     const bool takes_turns = member.takes_turns && sequences_.is_in_step(step, member);
     return takes_turns ? sequences_[member.sequence.index].state.transition : nullptr;
   };
-  std::vector<Change::Done> done;
+  Change change(layout_, pools_, transaction.given);
   for (const std::size_t layer : layers) {
-    const std::size_t first = done.size();
     for (const Step::Member& member : step.members) {
-      auto transition = transition_of(member);
+      const auto transition = transition_of(member);
       if (!transition || transition->done[layer].is_before(transaction)) continue;
       if (transition->done[layer].is_elsewhere(transaction) || step.appended[layer].is_elsewhere(transaction)) {
         return busy(core::refuse({"KvStep", {"the step"}},
@@ -101,29 +100,15 @@ Status State::finish_layers(Encoder& encoder, const Step& step, std::span<const 
                                             layout_.layers[layer].number),
                                  "that encoder, or its submission first"));
       }
-      const auto is_same = [&](const Change::Done& one) { return one.transition == transition; };
-      const bool again = std::any_of(done.begin() + static_cast<std::ptrdiff_t>(first), done.end(), is_same);
-      if (!again) done.push_back({std::move(transition), layer});
+      const bool again = std::ranges::any_of(
+          change.done(), [&](const Change::Done& one) { return one.transition == transition && one.layer == layer; });
+      if (!again) change.finish_layer(transition, layer);
     }
   }
-  transaction.done.reserve(transaction.done.size() + done.size());
-  for (const std::size_t layer : layers) {
-    const auto& [number, group, index] = layout_.layers[layer];
-    for (const KvSide side : {KvSide::keys, KvSide::values}) {
-      const std::size_t group_side = group_side_of(group, side);
-      LayerMoves moves;
-      for (const Change::Done& one : done) {
-        if (one.layer == layer) moves.add(one.transition->moves[group_side]);
-      }
-      memory_[group_side].record(encoder, index, moves, counter(group_side, CounterOf::seal));
-    }
-  }
-  if (Status status = encoder.status(); !status) return status;
+  transaction.done.reserve(transaction.done.size() + change.done().size());
+  if (Status status = record(encoder, change); !status) return status;
   transactions_.start(transaction);
-  for (Change::Done& one : done) {
-    one.transition->done[one.layer].recorded_in = &transaction;
-    transaction.done.push_back(std::move(one));
-  }
+  mark_done(transaction, change);
   return {};
 }
 

@@ -40,8 +40,7 @@ void State::settle_all(Planning& planning, bool also_at_a_pace) {
   for (const std::uint32_t index : sequences_.due()) {
     if (planning.states.is_named(index) || sequences_[index].is_held_against(planning.transaction)) continue;
     const SequenceState& state = planning.states.of(index);
-    if (!is_due(layout_.group_sides, state, first_query(state))) continue;
-    if (!also_at_a_pace && has_time(layout_.group_sides, state, first_query(state))) continue;
+    if (!is_due(layout_.group_sides, state, first_query(state), also_at_a_pace)) continue;
     if (!is_finished(state, planning.transaction)) continue;
     Change other(layout_, pools_, planning.transaction.given);
     auto settled = also_at_a_pace ? other.settled(other.completed(state), first_query(state))
@@ -76,6 +75,14 @@ Status State::record(Encoder& encoder, const Change& change) const {
   return status;
 }
 
+// Precondition: there is room in the transaction's list.
+void State::mark_done(Transaction& transaction, const Change& change) noexcept {
+  for (const Change::Done& done : change.done()) {
+    done.transition->done[done.layer].recorded_in = &transaction;
+    transaction.done.push_back(done);
+  }
+}
+
 void State::apply(Transaction& transaction, Change& change, NewStates& states) noexcept {
   transactions_.start(transaction);
   transaction.changes = true;
@@ -85,10 +92,7 @@ void State::apply(Transaction& transaction, Change& change, NewStates& states) n
   }
   transaction.taken.insert(transaction.taken.end(), change.taken().begin(), change.taken().end());
   transaction.given.insert(transaction.given.end(), change.given().begin(), change.given().end());
-  for (const Change::Done& done : change.done()) {
-    done.transition->done[done.layer].recorded_in = &transaction;
-    transaction.done.push_back(done);
-  }
+  mark_done(transaction, change);
   transaction.moved += change.counts();
   for (NewStates::NewState& fresh : states.list()) {
     SequenceEntry& entry = sequences_[fresh.index];
