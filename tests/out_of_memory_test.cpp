@@ -230,7 +230,7 @@ TEST(Allocations, OfAStepAreFew) {
       const long made = allocations - before;
       ASSERT_TRUE(fence.wait().ok());
       if (step_number == 0) continue;
-      EXPECT_LT(made, 100 + 3 * static_cast<long>(sequences)) << sequences << " sequences";
+      EXPECT_LT(made, 90 + 3 * static_cast<long>(sequences)) << sequences << " sequences";
     }
   }
 }

@@ -85,6 +85,7 @@ Status State::check_shape(const core::Argument& argument, const View& view, cons
 // commands of another encoder must not stand in between.
 Status State::finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
                             Transaction& transaction) {
+  if (!step.takes_turns) return {};  // each layer of each step comes here, and a Change allocates
   const auto transition_of = [&](const Step::Member& member) {
     const bool takes_turns = member.takes_turns && sequences_.is_in_step(step, member);
     return takes_turns ? sequences_[member.sequence.index].state.transition : nullptr;
