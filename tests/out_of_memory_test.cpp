@@ -199,6 +199,46 @@ TEST(OutOfMemory, LeavesACacheAsItWas) {
   EXPECT_GT(failures, 100) << "the limit was never met";
 }
 
+// Pages, sequences and tokens.
+std::array<std::uint64_t, 6> used_by(const KvCache& cache) {
+  const KvCounters now = cache.counters();
+  return {now.sealed.used, now.dense.used, now.sinks.used, now.step.used, now.sequences, now.tokens};
+}
+
+TEST(OutOfMemory, OfASaveOrALoadLeavesACacheAsItWas) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(std::size_t{1} << 20);
+  CacheUnderTest use;
+  const std::vector<KvNote> notes{{200, std::vector<std::byte>(100)}};
+  const auto save = [&]() -> Status {
+    bytes.clear();
+    return use.cache.save(use.sequence,
+                          [&](std::span<const std::byte> more) -> Status {
+                            bytes.insert(bytes.end(), more.begin(), more.end());
+                            return {};
+                          },
+                          {.notes = notes});
+  };
+  save().value();
+  const auto before = used_by(use.cache);
+  expect_out_of_memory_at_every_allocation(save, 20);
+  EXPECT_EQ(used_by(use.cache), before);
+  const std::span<const std::byte> saved(bytes);
+  for (const bool from_memory : {true, false}) {
+    const auto load = [&]() -> Status {
+      auto loaded = from_memory ? use.cache.load(saved) : use.cache.load(source_of(saved));
+      allocations_left = -1;
+      if (!loaded) {
+        EXPECT_EQ(used_by(use.cache), before);
+        return loaded.error();
+      }
+      return use.cache.close(loaded->sequence);
+    };
+    expect_out_of_memory_at_every_allocation(load, 20);
+    EXPECT_EQ(used_by(use.cache), before);
+  }
+}
+
 // One token for each sequence in a model of 32 layers. What a step allocates follows its sequences, not its layers.
 TEST(Allocations, OfAStepAreFew) {
   constexpr std::uint32_t kLayers = 32;

@@ -11,6 +11,7 @@
 #include "rota/device.h"
 #include "rota/encoder.h"
 #include "rota/export.h"
+#include "rota/kv_saved.h"
 #include "rota/kv_spec.h"
 #include "rota/kv_view.h"
 #include "rota/result.h"
@@ -89,6 +90,26 @@ struct KvCounters {
   std::uint64_t copied_bytes = 0;  // dense bytes: for forks, truncations, sinks, and what a long step leaves dense
 };
 
+// What KvCache::save() takes.
+struct KvSaveOptions {
+  std::uint64_t begin = 0;                // position; a multiple of every group's page
+  std::optional<std::uint64_t> end = {};  // the same, and pages before it are sealed where a group seals; none: all
+  std::span<const KvNote> notes = {};     // positions rise, from `begin` to the end
+};
+
+// What KvCache::load() takes.
+struct KvLoadOptions {
+  std::optional<std::uint64_t> tokens = {};  // a multiple of every group's page: those before it alone; none: all
+  std::optional<Sequence> onto = {};  // goes on with a sequence that ends where the saved part begins; none: a new one
+};
+
+// What KvCache::load() gives.
+struct KvLoaded {
+  Sequence sequence;
+  std::uint64_t length = 0;  // tokens of the sequence
+  std::vector<KvNote> notes = {};
+};
+
 // Values that were lost.
 struct KvNonFinite {
   std::uint64_t appended = 0;  // infinite or NaN once stored; an f32 beyond the range of f16 becomes infinite there
@@ -137,6 +158,18 @@ class ROTA_API KvCache {
 
   // Seals now what the next step would seal: in every sequence whose steps have all layers, as far as there are pages.
   Status settle(Encoder& encoder);
+
+  // Gives a sequence as bytes, or its whole pages [begin, end) alone. Waits for what was submitted. The sequence stays,
+  // and is settled as in passing, but a page that is sealed at a pace is sealed. Its steps must have all layers, and no
+  // open encoder may have changed it. Others may go on meanwhile, and so may the sequence itself.
+  Status save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options = {});
+
+  // Opens a sequence from such bytes, on this device as on any other: attention, and all that follows, gives the bits
+  // that it would have given where they were saved. Groups must be the same but for their tails. Each page's checksum
+  // is verified. If the call fails nothing has changed.
+  // From memory, such as a mapped file, a CPU's threads load side by side.
+  Result<KvLoaded> load(const ByteSource& source, const KvLoadOptions& options = {});
+  Result<KvLoaded> load(std::span<const std::byte> bytes, const KvLoadOptions& options = {});
 
   // After Errc::busy: returns when no open encoder holds the sequence, nor pages that were short; or Errc::busy after
   // `at_most`. Submit before you wait: two threads that wait for each other's encoders do so until their time is up.

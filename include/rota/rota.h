@@ -6,6 +6,7 @@
 #include "rota/dtype.h"
 #include "rota/encoder.h"
 #include "rota/kv_cache.h"
+#include "rota/kv_saved.h"
 #include "rota/kv_spec.h"
 #include "rota/kv_view.h"
 #include "rota/ops.h"

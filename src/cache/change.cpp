@@ -276,6 +276,40 @@ Result<SequenceState> Change::forked(const SequenceState& settled) {
   });
 }
 
+//   before   | s0 s1 s2 |                 of a new sequence: nothing
+//   after    | s0 s1 s2   s3 s4 | d5 |    or, with a window, | s3 s4 | d5 |
+Result<Pages> Change::load(std::size_t group_side, const Pages& pages, std::uint64_t length, const LoadedSide& side) {
+  const PageRule& rule = group_sides_[group_side].rule;
+  const std::uint64_t old_end = pages->first_page + pages->page_table.size();
+  const std::uint64_t first = std::max(pages->first_page, side.first_page);
+  auto next = std::make_shared<KvPages>(KvPages{first, std::max(side.sealed_pages, first), {}, pages->sinks});
+  for_each_page(*pages, [&](const MappedPage& page) {
+    if (page.logical >= first) next->page_table.push_back(page.physical);
+  });
+  for (std::uint64_t page = std::max(first, old_end); page < rule.pages(length); ++page) {
+    auto to = take(group_side, page < side.sealed_pages ? PoolKind::sealed : PoolKind::dense);
+    if (!to) return to.error();
+    next->page_table.push_back(*to);
+  }
+  if (first == 0 && !next->sinks && rule.sinks > 0 && side.sealed_pages > 0) {
+    auto sinks = take(group_side, PoolKind::sinks);
+    if (!sinks) return sinks.error();
+    next->sinks = *sinks;
+  }
+  // After all is taken: the sequence is as before until the host has written.
+  for_each_page(*pages, [&](const MappedPage& page) {
+    if (page.logical < first) give(group_side, page.kind, page.physical);
+  });
+  if (first > 0) give_sinks(group_side, *next);
+  return Pages(std::move(next));
+}
+
+Result<SequenceState> Change::loaded(SequenceState sequence, std::uint64_t length, std::span<const LoadedSide> sides) {
+  return each_group_side(std::move(sequence), length, [&](std::size_t group_side, const Pages& pages) {
+    return load(group_side, pages, length, sides[group_side]);
+  });
+}
+
 Result<SequenceState> Change::truncated(const SequenceState& sequence, std::uint64_t length,
                                         std::uint64_t first_query) {
   return each_group_side(sequence, length, [&](std::size_t group_side, const Pages& pages) -> Result<Pages> {

@@ -87,6 +87,12 @@ class Change {
   Result<SequenceState> without_step(const SequenceState& sequence);
   SequenceState emptied(const SequenceState& sequence);
 
+  // With pages that the host will write: what follows of `pages` for each group side, up to `length` tokens.
+  struct LoadedSide {
+    std::uint64_t first_page, sealed_pages;  // earlier pages leave; `sealed_pages` of all that the sequence then has
+  };
+  Result<SequenceState> loaded(SequenceState sequence, std::uint64_t length, std::span<const LoadedSide> sides);
+
   // Adds what the other change does. The pages are this change's from then on.
   void merge(Change&& other);
 
@@ -140,6 +146,7 @@ class Change {
   Result<Pages> extend(std::size_t group_side, const Pages& pages, std::uint64_t length);
   Result<Pages> truncate(std::size_t group_side, const Pages& pages, std::uint64_t length);
   Result<Pages> fork(std::size_t group_side, const Pages& pages, std::uint64_t length);
+  Result<Pages> load(std::size_t group_side, const Pages& pages, std::uint64_t length, const LoadedSide& side);
   Status check_window(std::size_t group_side, const KvPages& pages, std::uint64_t length) const;
 
   std::shared_ptr<Transition> new_transition(const SequenceState& sequence);

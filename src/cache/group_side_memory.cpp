@@ -6,6 +6,8 @@
 #include "core/extent.h"
 #include "ops/seal/seal.h"
 #include "runtime/command.h"
+#include "runtime/device_state.h"
+#include "runtime/inside.h"
 
 namespace rota::cache {
 namespace {
@@ -117,6 +119,17 @@ std::uint64_t GroupSideMemory::bytes() const noexcept {
   std::uint64_t sum = step_.size_bytes();
   for (const Slab& slab : slabs_) sum += slab.sealed.size_bytes() + slab.dense.size_bytes() + slab.sinks.size_bytes();
   return sum;
+}
+
+Status GroupSideMemory::wait_to_write() const {
+  for (const Slab& slab : slabs_) {
+    for (const Buffer* const pool : {&slab.sealed, &slab.dense, &slab.sinks}) {
+      const auto& state = runtime::Inside::of(*pool);
+      if (!state) continue;
+      if (Status status = state->device()->backend().settle(*state->memory(), Access::write); !status) return status;
+    }
+  }
+  return {};
 }
 
 // All layers of a slab, as heads of one view.

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "cache/layout.h"
+#include "cache/page_use.h"
+#include "core/extent.h"
 #include "ops/store/copy_slots.h"
 #include "rota/device.h"
 #include "rota/kv_cache.h"
@@ -54,6 +56,14 @@ class GroupSideMemory {
 
   std::uint64_t bytes() const noexcept;
 
+  // Waits for every earlier submission that uses a page. Those of pages that are free end with this.
+  Status wait_to_write() const;
+
+  // A page of a pool, or its first `tokens` where it is dense, in all layers and heads: [layer][head][token][dim], or
+  // [layer][head] where it is sealed. Calls visit(Buffer, core::ByteRange) -> Status for what lies together in memory.
+  template <class Visit>
+  Status for_each_range(const PageUse& page, std::uint64_t tokens, const Visit& visit) const;
+
  private:
   struct Slab {
     std::uint64_t layers = 0;
@@ -71,5 +81,26 @@ class GroupSideMemory {
   std::vector<Slab> slabs_;
   Buffer step_;
 };
+
+template <class Visit>
+Status GroupSideMemory::for_each_range(const PageUse& page, std::uint64_t tokens, const Visit& visit) const {
+  const bool sealed = page.kind == PoolKind::sealed;
+  const std::uint64_t slots = page.kind == PoolKind::sinks ? group_side_.rule.sinks : group_side_.rule.page;
+  const std::uint64_t slot_bytes = group_side_.dim * info(group_side_.dense).bytes;
+  const std::uint64_t head_bytes = sealed ? page_bytes(*group_side_.format) : slots * slot_bytes;
+  const bool whole = sealed || tokens == slots;
+  for (const Slab& slab : slabs_) {
+    const Buffer& buffer = sealed ? slab.sealed : page.kind == PoolKind::sinks ? slab.sinks : slab.dense;
+    const std::uint64_t heads = slab.layers * group_side_.heads;
+    const std::uint64_t begin = page.page * heads * head_bytes;
+    const std::uint64_t ranges = whole ? 1 : heads;
+    const std::uint64_t bytes = whole ? heads * head_bytes : tokens * slot_bytes;
+    for (std::uint64_t i = 0; i < ranges; ++i) {
+      const std::uint64_t at = begin + i * head_bytes;
+      if (Status status = visit(buffer, core::ByteRange{at, at + bytes}); !status) return status;
+    }
+  }
+  return {};
+}
 
 }  // namespace rota::cache

@@ -108,6 +108,27 @@ Status KvCache::settle(Encoder& encoder) {
   });
 }
 
+Status KvCache::save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options) {
+  return core::guarded([&]() -> Status {
+    if (Status status = check(state_, "KvCache::save"); !status) return status;
+    return state_->save(sequence, sink, options);
+  });
+}
+
+Result<KvLoaded> KvCache::load(const ByteSource& source, const KvLoadOptions& options) {
+  return core::guarded([&]() -> Result<KvLoaded> {
+    if (Status status = check(state_, "KvCache::load"); !status) return status.error();
+    return state_->load(source, options);
+  });
+}
+
+Result<KvLoaded> KvCache::load(std::span<const std::byte> bytes, const KvLoadOptions& options) {
+  return core::guarded([&]() -> Result<KvLoaded> {
+    if (Status status = check(state_, "KvCache::load"); !status) return status.error();
+    return state_->load(bytes, options);
+  });
+}
+
 Status KvCache::wait(Sequence sequence, std::chrono::milliseconds at_most) const {
   return core::guarded([&]() -> Status {
     if (Status status = check(state_, "KvCache::wait"); !status) return status;

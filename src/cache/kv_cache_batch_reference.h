@@ -1,9 +1,13 @@
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cache/kv_cache_reference.h"
@@ -20,11 +24,40 @@ inline Values draw(const GroupSideSpec& group_side, std::mt19937_64& random) {
   return values;
 }
 
+// Tokens of some sequences, in any order.
+inline std::vector<KvExtension> choose_extensions(std::span<const SequenceState> sequences, const KvCacheSpec& spec,
+                                                  std::mt19937_64& random) {
+  std::vector<KvExtension> extensions;
+  std::uint64_t total = 0;
+  for (const SequenceState& sequence : sequences) {
+    if (random() % 2 == 0 && !(extensions.empty() && &sequence == &sequences.back())) continue;
+    const std::uint64_t most = random() % 4 == 0 ? spec.max_step_tokens : 5;
+    const std::uint64_t tokens = 1 + random() % most;
+    if (total + tokens > spec.max_step_tokens) continue;
+    total += tokens;
+    extensions.push_back({sequence.sequence, tokens});
+  }
+  std::ranges::shuffle(extensions, random);
+  // An engine may mix tokens of its sequences.
+  while (!extensions.empty() && random() % 4 == 0 && total + 3 <= spec.max_step_tokens) {
+    const std::uint64_t tokens = 1 + random() % 3;
+    total += tokens;
+    extensions.push_back({extensions[random() % extensions.size()].sequence, tokens});
+  }
+  return extensions;
+}
+
 struct Batch {
   std::vector<KvExtension> extensions;
   std::vector<std::vector<Values>> values = {};  // [group side][token]
   Buffer source = {};
   std::vector<std::uint64_t> offsets = {};  // of each group side in the source
+
+  std::string text() const {
+    std::uint64_t total = 0;
+    for (const KvExtension& extension : extensions) total += extension.tokens;
+    return fmt::format("{} by {}", extensions.size(), total);
+  }
 
   void upload(Device& device) {
     std::vector<float> all;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/kv_cache_run_reference.h"
+#include "cache/kv_cache_saved_reference.h"
 #include "harness/on_device.h"
 #include "runtime/inside.h"
 
@@ -296,6 +297,84 @@ TEST_F(KvCacheInSeveralBuffers, AllLayersAreStoredSealedAndRestored) {
       expect_sealed(view, layer, head);
     }
   }
+}
+
+// Bytes leave a CPU and this device alike, and come back to either.
+class KvCacheSavedOnDevice : public KvCacheOnDevice {
+ protected:
+  static constexpr std::uint64_t kDim = 32, kMostTokens = 700;
+
+  static KvCacheSpec spec() {
+    const KvGroup sealed{.layers = {0, 2}, .kv_heads = 2, .head_dim = kDim, .k = turbo(4), .v = turbo(3), .page = 64};
+    const KvGroup windowed{
+        .layers = {1}, .kv_heads = 2, .head_dim = kDim, .k = DType::f16, .v = turbo(8), .page = 64, .window = 200};
+    return {.groups = {sealed, windowed}, .max_tokens = 4000, .max_sequences = 4, .max_step_tokens = kMostTokens};
+  }
+
+  // Token t is the same wherever it is computed.
+  static View tokens(Device& on, std::uint64_t first, std::uint64_t count) {
+    std::vector<float> numbers(count * 2 * kDim);
+    for (std::uint64_t i = 0; i < numbers.size(); ++i) {
+      const std::uint64_t at = first * 2 * kDim + i;
+      numbers[i] = static_cast<float>((at * 2654435761U >> 7) % 1021) * 0.00390625F - 2;
+    }
+    Buffer buffer = on.allocate(numbers.size() * sizeof(float)).value();
+    buffer.write(std::as_bytes(std::span(numbers))).value();
+    return View::token_major(buffer, DType::f32, {.tokens = count, .heads = 2, .dim = kDim});
+  }
+
+  // Adds tokens, and returns what the newest of them sees in each layer.
+  static std::vector<float> extend(Device& on, KvCache& cache, Sequence sequence, std::uint64_t count) {
+    const std::uint64_t length = cache.length(sequence).value();
+    const View x = tokens(on, length, count);
+    Encoder encoder = on.encoder();
+    KvStep step = cache.extend(encoder, sequence, count).value();
+    Buffer out = on.allocate(3 * 2 * kDim * sizeof(float)).value();
+    const std::uint64_t one = 1;
+    for (const std::uint32_t layer : {0U, 1U, 2U}) {
+      step.append(encoder, layer, x, x);
+      MutView to = MutView::token_major(out, DType::f32, {.tokens = 1, .heads = 2, .dim = kDim});
+      to.offset = layer * 2 * kDim;
+      attend(encoder, {.q = x.slice(count - 1, 1),
+                       .kv = step.view(layer).value(),
+                       .out = to,
+                       .scale = 0.125,
+                       .query_tokens = {&one, 1}});
+    }
+    std::move(encoder).submit().value().wait().value();
+    std::vector<float> found(3 * 2 * kDim);
+    out.read(std::as_writable_bytes(std::span(found))).value();
+    return found;
+  }
+};
+
+TEST_F(KvCacheSavedOnDevice, ComesBackWithTheSameBits) {
+  Device cpu = Device::open({.device = "cpu", .threads = 1}).value();
+  KvCache here = KvCache::create(device, spec()).value();
+  KvCache there = KvCache::create(cpu, spec()).value();
+  const Sequence original = here.open_sequence().value();
+  const Sequence on_cpu = there.open_sequence().value();
+  for (const std::uint64_t count : {700U, 1U, 70U}) {
+    extend(device, here, original, count);
+    extend(cpu, there, on_cpu, count);
+  }
+  const auto bytes = cache::reference::saved_bytes(here, original).value();
+  ASSERT_EQ(cache::reference::saved_bytes(there, on_cpu).value(), bytes) << "as on a CPU";
+  const Sequence loaded = here.load(bytes)->sequence;
+  const Sequence as_it_comes = here.load(source_of(bytes))->sequence;
+  const Sequence moved = there.load(bytes)->sequence;
+  for (const std::uint64_t count : {1U, 1U, 130U, 1U}) {
+    const std::vector<float> wanted = extend(device, here, original, count);
+    EXPECT_EQ(extend(device, here, loaded, count), wanted);
+    EXPECT_EQ(extend(device, here, as_it_comes, count), wanted);
+    EXPECT_EQ(extend(cpu, there, moved, count), extend(cpu, there, on_cpu, count));
+  }
+  const auto later = cache::reference::saved_bytes(here, original).value();
+  EXPECT_NE(later, bytes);
+  for (const Sequence sequence : {loaded, as_it_comes}) {
+    EXPECT_EQ(cache::reference::saved_bytes(here, sequence).value(), later);
+  }
+  EXPECT_EQ(cache::reference::saved_bytes(there, moved).value(), later);
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ class SequenceSide {
  public:
   explicit SequenceSide(const GroupSideSpec& spec) : spec_(&spec) {}
 
+  const GroupSideSpec& spec() const { return *spec_; }
   std::uint64_t first_page() const { return first_page_; }
   std::uint64_t sealed_pages() const { return sealed_pages_; }
   const Sealed& sealed(std::uint64_t page) const { return *sealed_.at(page); }

@@ -18,6 +18,7 @@
 #include "cache/kv_cache_compare_reference.h"
 #include "cache/kv_cache_random_reference.h"
 #include "cache/kv_cache_reference.h"
+#include "cache/kv_cache_saved_reference.h"
 #include "rota/rota.h"
 
 // Random things, done to a cache and to what it should be.
@@ -46,8 +47,11 @@ class Machine {
     unsettled_.clear();
     full_ = false;
     closed_ = opened_ = {};
-    if (random_() % 8 == 0) {
+    const auto choice = random_() % 16;
+    if (choice < 2) {
       extend_by_layers();
+    } else if (choice == 2 && !sequences_.empty()) {
+      save_and_load();
     } else {
       call_in_one_encoder();
     }
@@ -133,6 +137,25 @@ class Machine {
     named_.insert(indices);
   }
 
+  void save_and_load() {
+    SequenceState& sequence = any_sequence();
+    trace_ += fmt::format("save {} ", sequence.length);
+    named_.clear();
+    EXPECT_TRUE(saved_bytes(cache_, sequence.sequence).ok());
+    sequence.complete();
+    for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+      const std::uint32_t layer = spec_.groups[group_side / 2].layers.front();
+      const KvView view = cache_.view({&sequence.sequence, 1}, layer).value();
+      adopt(sequence, group_side, layer, *(group_side % 2 == 0 ? view.k : view.v).sequences.front());
+    }
+    auto copy = RoundTrip(spec_, random_).run(cache_, sequence);
+    touched_.insert(sequence.sequence.index);
+    if (!copy) return;
+    trace_ += fmt::format("load {} ", copy->length);
+    touched_.insert(copy->sequence.index);
+    sequences_.push_back(*std::move(copy));
+  }
+
   void open_one() {
     auto sequence = cache_.open_sequence();
     EXPECT_EQ(sequence.ok(), sequences_.size() < spec_.max_sequences);
@@ -154,28 +177,6 @@ class Machine {
     EXPECT_TRUE(cache_.close(sequences_[index].sequence).ok());
     closed_ = sequences_[index].sequence;
     sequences_.erase(sequences_.begin() + static_cast<std::ptrdiff_t>(index));
-  }
-
-  std::vector<KvExtension> choose_extensions() {
-    std::vector<KvExtension> extensions;
-    std::uint64_t total = 0;
-    for (const SequenceState& sequence : sequences_) {
-      if (random_() % 2 == 0 && !(extensions.empty() && &sequence == &sequences_.back())) continue;
-      const std::uint64_t most = random_() % 4 == 0 ? spec_.max_step_tokens : 5;
-      const std::uint64_t tokens = 1 + random_() % most;
-      if (total + tokens > spec_.max_step_tokens) continue;
-      total += tokens;
-      extensions.push_back({sequence.sequence, tokens});
-    }
-    std::ranges::shuffle(extensions, random_);
-    // An engine may mix tokens of its sequences.
-    while (!extensions.empty() && random_() % 4 == 0 && total + 3 <= spec_.max_step_tokens) {
-      const std::uint64_t tokens = 1 + random_() % 3;
-      total += tokens;
-      extensions.push_back({extensions[random_() % extensions.size()].sequence, tokens});
-    }
-    if (!extensions.empty()) trace_ += fmt::format("extend {} by {} ", extensions.size(), total);
-    return extensions;
   }
 
   SequenceState& sequence_of(Sequence sequence) {
@@ -207,8 +208,9 @@ class Machine {
 
   // Extends cache and reference, or neither. The layers are still to be appended.
   std::optional<std::pair<KvStep, Batch>> begin_step(Encoder& encoder) {
-    Batch batch{.extensions = choose_extensions()};
+    Batch batch{.extensions = choose_extensions(sequences_, spec_, random_)};
     if (batch.extensions.empty()) return std::nullopt;
+    trace_ += fmt::format("extend {} ", batch.text());
     auto step = cache_.extend(encoder, batch.extensions);
     if (!step) {
       EXPECT_EQ(step.error().code, Errc::out_of_pages) << step.error().message;

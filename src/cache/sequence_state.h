@@ -7,22 +7,11 @@
 
 #include "cache/group_side_memory.h"
 #include "cache/layout.h"
+#include "cache/page_use.h"
 #include "cache/step.h"
 #include "rota/kv_cache.h"
 
 namespace rota::cache {
-
-enum class PoolKind : std::uint8_t { sealed, dense, sinks, step };
-inline constexpr std::size_t kPoolKinds = 4;
-
-// One sequence's use of one page. It counts in the page's pool from take() or share() to release().
-struct PageUse {
-  std::size_t group_side;
-  PoolKind kind;
-  std::uint32_t page;
-
-  friend bool operator==(const PageUse&, const PageUse&) = default;
-};
 
 using Pages = std::shared_ptr<const KvPages>;
 

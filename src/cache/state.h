@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cache/change.h"
 #include "cache/group_side_memory.h"
 #include "cache/layout.h"
+#include "cache/saved_parts.h"
 #include "cache/sequence_table.h"
 #include "cache/step.h"
 #include "cache/transaction.h"
@@ -31,6 +33,7 @@ enum class CounterOf : std::uint8_t { append, seal };
 //   state_change.cpp       calls that change sequences: extend, fork, truncate, settle
 //   state_transaction.cpp  what these have in common: plan, record, apply, and the encoder's end
 //   state_append.cpp       a layer's keys and values
+//   state_saved.cpp        sequences as bytes: save, load
 //   state_view.cpp         views and counters
 //
 // Invariants, whenever the mutex is free:
@@ -68,6 +71,10 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   };
   Status append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input);
   Status done(Encoder& encoder, const Step& step, std::uint32_t layer);
+
+  Status save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options);
+  Result<KvLoaded> load(const ByteSource& source, const KvLoadOptions& options);
+  Result<KvLoaded> load(std::span<const std::byte> bytes, const KvLoadOptions& options);
 
   Result<std::uint64_t> length(Sequence sequence) const;
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
@@ -130,6 +137,25 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   // Makes layers of the step done.
   Status finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
                        Transaction& transaction);
+
+  // Saving and loading: see state_saved.cpp.
+  class Pinned;
+  class Loading;
+  Status complete_to_save(Encoder& encoder, Sequence sequence);
+  Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;
+  Status save_part(const SavedPart& part, const SequenceState& state, SavedWriter& writer) const;
+  Status check_to_load(const SavedLayout& saved, const KvLoadOptions& options) const;
+  Status begin_load(const std::optional<Sequence>& onto, std::uint64_t begin, Loading& loading);
+  Result<Change::LoadedSide> loaded_side(const SavedLayout& saved, std::size_t group_side, std::uint64_t length,
+                                         const KvPages& old) const;
+  Status take_pages(const SavedLayout& saved, std::uint64_t length, Loading& loading);
+  template <class Fill>
+  Result<KvLoaded> load(const SavedLayout& saved, const KvLoadOptions& options, const Fill& fill);
+  Status load_parts(const SavedLayout& saved, const ByteSource& source, Loading& loading) const;
+  Status load_parts(const SavedLayout& saved, std::span<const std::byte> bytes, Loading& loading) const;
+  Status load_part(const SavedLayout& saved, const SavedPart& part, const ByteSource& source, Loading& loading) const;
+  Status load_page(const SavedPart& part, SavedPartReader& reader, const Loading& loading) const;
+  Status end_load(Loading& loading);
 
   KvView view_of(std::size_t layer, const SequenceLists& lists) const;
   void add_sequence(SequenceLists& lists, const SequenceState& state, std::size_t layer, std::uint64_t length) const;

@@ -11,6 +11,7 @@ namespace {
 constexpr std::string_view kExtend = "KvCache::extend";
 constexpr std::string_view kFork = "KvCache::fork";
 constexpr std::string_view kTruncate = "KvCache::truncate";
+constexpr std::string_view kSave = "KvCache::save";
 constexpr std::uint64_t kMaxExtension = 65536;
 constexpr auto kMaxLength = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());  // what rope() takes
 
@@ -216,6 +217,19 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
     if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
   }
   return planning.change.cut(state, length);
+}
+
+// Takes no pages for it, so that a sequence can leave a cache that is full.
+Status State::complete_to_save(Encoder& encoder, Sequence sequence) {
+  return change(kSave, encoder, [&](Planning& planning) -> Status {
+    const core::Refusal of_sequence{kSave, {"sequence"}};
+    auto index = sequences_.find_to_change(of_sequence, sequence, planning.transaction);
+    if (!index) return index.error();
+    const SequenceState& state = planning.states.of(*index);
+    if (Status status = check_finished(of_sequence, state, planning.transaction); !status) return status;
+    if (state.transition) planning.states.set(*index, planning.change.completed(state), false);
+    return {};
+  });
 }
 
 Status State::settle(Encoder& encoder) {

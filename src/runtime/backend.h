@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -125,6 +126,10 @@ class Backend {
   // in flight.
   virtual Status read(const Memory& from, std::uint64_t offset, std::span<std::byte> to) = 0;
   virtual Status write(Memory& to, std::uint64_t offset, std::span<const std::byte> from) = 0;
+
+  // Calls run() from the caller's thread, and at once from others of the backend's if it has some, `most` in all;
+  // returns when these calls have. For work of the host's that does not wait for commands, nor they for it.
+  virtual void run_beside_commands(std::uint64_t, const std::function<void()>& run) { run(); }
 
   virtual Status save_pipelines() = 0;
 };

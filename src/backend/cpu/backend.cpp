@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <thread>
+#include <vector>
 
 #include "backend/cpu/queue.h"
 #include "core/cpu_features.h"
@@ -59,8 +61,8 @@ class CpuBatch final : public runtime::PreparedBatch {
 
 class CpuBackend final : public runtime::Backend {
  public:
-  CpuBackend(std::unique_ptr<Queue> queue, std::uint32_t threads)
-      : info_(describe(threads)), queue_(std::move(queue)) {}
+  CpuBackend(std::unique_ptr<Queue> queue, std::uint32_t threads, ParallelFor parallel_for)
+      : info_(describe(threads)), parallel_for_(std::move(parallel_for)), queue_(std::move(queue)) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
 
@@ -113,6 +115,20 @@ class CpuBackend final : public runtime::Backend {
     return {};
   }
 
+  // Threads of the pool lead and help with commands, so these are others, which live as long as the call.
+  void run_beside_commands(std::uint64_t most, const std::function<void()>& run) override {
+    const auto others = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, info_.threads)) - 1;
+    if (parallel_for_ && others > 0) parallel_for_(others, [&](std::uint32_t) { run(); });
+    std::vector<std::thread> threads;
+    try {
+      const core::BlockedSignals blocked;
+      while (!parallel_for_ && threads.size() < others) threads.emplace_back(run);
+    } catch (const std::exception&) {  // those that there are suffice
+    }
+    run();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   Status save_pipelines() override { return {}; }
 
  private:
@@ -126,6 +142,7 @@ class CpuBackend final : public runtime::Backend {
   }
 
   DeviceInfo info_;
+  const ParallelFor parallel_for_;
   std::unique_ptr<Queue> queue_;
 };
 
@@ -141,7 +158,8 @@ Result<std::unique_ptr<runtime::Backend>> open(const DeviceOptions& options) {
   const std::uint32_t threads = options.threads != 0 ? options.threads : default_threads();
   auto queue = Queue::create(threads, options.parallel_for);
   if (!queue) return queue.error();
-  return std::unique_ptr<runtime::Backend>(std::make_unique<CpuBackend>(std::move(queue).value(), threads));
+  return std::unique_ptr<runtime::Backend>(
+      std::make_unique<CpuBackend>(std::move(queue).value(), threads, options.parallel_for));
 }
 
 }  // namespace

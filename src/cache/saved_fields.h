@@ -1,0 +1,73 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "rota/kv_saved.h"
+
+// Numbers and sums in the bytes of a saved sequence.
+
+namespace rota::cache {
+
+// What ends the header and each part: a checksum, and 0 or the part's number.
+inline constexpr std::uint64_t kSumBytes = 8;
+
+inline constexpr std::uint64_t kPiece = std::uint64_t{1} << 16;  // bytes that are read before there is memory for more
+
+inline Error bad_saved(const std::string& what) { return {Errc::io, core::text("saved sequence: {}", what)}; }
+
+inline std::array<std::byte, kSumBytes> sum_and(std::uint32_t sum, std::uint32_t number) noexcept {
+  std::array<std::byte, kSumBytes> bytes{};
+  for (std::size_t i = 0; i < 4; ++i) {
+    bytes[i] = static_cast<std::byte>(sum >> 8 * i & 0xff);
+    bytes[4 + i] = static_cast<std::byte>(number >> 8 * i & 0xff);
+  }
+  return bytes;
+}
+
+// Lengthens `to` up to `size` bytes. Memory is taken as bytes come: a size that is not true costs at most twice what
+// was there.
+inline Status read_up_to(const ByteSource& source, std::uint64_t size, std::vector<std::byte>& to) {
+  while (to.size() < size) {
+    const std::uint64_t old = to.size();
+    to.resize(static_cast<std::size_t>(std::min(size, old + std::max(old, kPiece))));
+    if (Status status = source(std::span(to).subspan(static_cast<std::size_t>(old))); !status) return status;
+  }
+  return {};
+}
+
+// Reads as far as there are bytes; what lies beyond is zero, and ok() is false from then on.
+class Fields {
+ public:
+  explicit Fields(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
+
+  std::uint32_t u32() noexcept { return static_cast<std::uint32_t>(number(4)); }
+  std::uint64_t u64() noexcept { return number(8); }
+  std::span<const std::byte> bytes(std::uint64_t size) noexcept {
+    ok_ = ok_ && size <= rest_.size();
+    const auto taken = rest_.first(ok_ ? static_cast<std::size_t>(size) : 0);
+    rest_ = rest_.subspan(taken.size());
+    return taken;
+  }
+  bool ok() const noexcept { return ok_; }
+  std::uint64_t left() const noexcept { return rest_.size(); }
+
+ private:
+  std::uint64_t number(std::uint64_t size) noexcept {
+    std::uint64_t value = 0;
+    const auto from = bytes(size);
+    for (std::size_t i = from.size(); i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(from[i]);
+    return value;
+  }
+
+  std::span<const std::byte> rest_;
+  bool ok_ = true;
+};
+
+}  // namespace rota::cache
