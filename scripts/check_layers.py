@@ -23,6 +23,7 @@ ALLOWED = {
     "tools/rota/bench": ["OWN", "model/", "cli/", "CASE", "rota/"],
     "tools/rota/distort": ["OWN", "cli/", "rota/"],
     "tools/rota/estimate": ["OWN", "model/", "cli/", "rota/"],
+    "tools/rota/inspect": ["OWN", "cli/", "rota/"],
     "tools/rota/report": ["OWN", "bench/fields.h", "cli/", "rota/"],
     "tools": [],  # a room that is not listed above
     "examples": ["OWN", "rota/"],

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <span>
 #include <stdexcept>
@@ -17,6 +20,7 @@
 #include "core/crc32c.h"
 #include "harness/kv_cache_calls.h"
 #include "harness/on_device.h"
+#include "harness/saved_sample.h"
 #include "rota/rota.h"
 
 // Sequences as bytes: what is in them, what is refused, and what others see meanwhile.
@@ -429,7 +433,26 @@ TEST_F(KvCacheSaved, AThreadSavesAndLoadsWhileAnotherDecodes) {
   other.join();
 }
 
-// What is said here, too: a size that the bytes only claim costs no memory.
+// Files outlive versions of the library: this one was written by the first that could.
+TEST_F(KvCacheSaved, TheSampleIsReadAndWrittenAsEver) {
+  const std::string path = ROTA_SOURCE_FOLDER "/tests/saved/two_groups.rota";
+  cache = make(saved_sample_spec());
+  const Sequence sequence = make_saved_sample(device, cache);
+  const Bytes found = saved_bytes(cache, sequence, {.notes = saved_sample_notes()}).value();
+  if (std::getenv("ROTA_WRITE_GOLDEN") != nullptr) {
+    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(found.data()), std::ssize(found));
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto kept = std::as_bytes(std::span(text));
+  EXPECT_TRUE(std::ranges::equal(found, kept)) << "a new version of the format leaves the old sample as it is";
+  const auto loaded = cache.load(kept);
+  ASSERT_OK(loaded);
+  EXPECT_EQ(loaded->notes.front().bytes, saved_sample_notes().front().bytes);
+  EXPECT_EQ(saved_bytes(cache, loaded->sequence, {.notes = loaded->notes}).value(), found);
+}
+
+// A size that the bytes only claim costs no memory.
 TEST_F(KvCacheSaved, NoteSizesAreNotBelieved) {
   Bytes bytes = saved_bytes(cache, sequence_of(cache, 0), {.notes = std::vector<KvNote>{{0, Bytes(4)}}}).value();
   const auto header = static_cast<std::size_t>(number_at<std::uint64_t>(bytes, kHeaderSizeAt));

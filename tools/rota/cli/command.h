@@ -47,6 +47,7 @@ void add_devices(CLI::App& app, Invocation& invocation);
 void add_distort(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_estimate(CLI::App& app, Invocation& invocation);
+void add_inspect(CLI::App& app, Invocation& invocation);
 void add_manual(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
 

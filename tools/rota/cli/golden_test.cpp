@@ -132,6 +132,8 @@ std::string errors() {
                                 "estimate -m llama-3.1-8b -c 4096 --fit",
                                 "estimate -m llama-3.1-8b --memory much",
                                 "estimate -m llama-3.1-8b --memory 1MiB --fit -o csv",
+                                "inspect",
+                                "inspect /nonexistent.rota",
                                 "report",
                                 "report /nonexistent.json",
                                 "completions cmd"}) {

@@ -88,6 +88,7 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   add_doctor(*app, invocation);
   add_bench(*app, invocation);
   add_estimate(*app, invocation);
+  add_inspect(*app, invocation);
   add_distort(*app, invocation);
   add_report(*app, invocation);
   add_completions(*app, invocation);
