@@ -54,6 +54,7 @@ class [[nodiscard]] ROTA_API KvStep {
   // Records the storing of one layer's keys and values. `layer` is the model's number; `k` is [tokens, kv_heads,
   // head_dim], `v` is [tokens, kv_heads, value_dim]. The encoder keeps an error.
   void append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v);
+  void append(Encoder& encoder, std::uint32_t layer, const View& k);  // of a group with KvGroup::v_in_k
 
   // One layer of the step's sequences, with the step's tokens, for attend(). An error if the layer was not appended, is
   // done, or if a sequence is not in the step any more. One view for each extension, with the tokens up to its last.
@@ -160,8 +161,9 @@ class ROTA_API KvCache {
   Status settle(Encoder& encoder);
 
   // Gives a sequence as bytes, or its whole pages [begin, end) alone. Waits for what was submitted. The sequence stays,
-  // and is settled as in passing, but a page that is sealed at a pace is sealed. Its steps must have all layers, and no
-  // open encoder may have changed it. Others may go on meanwhile, and so may the sequence itself.
+  // and is settled first, as far as there are pages; a page that has begun to be sealed at a pace is sealed. Its steps
+  // must have all layers, and no open encoder may have changed it. Others may go on meanwhile, and so may the sequence
+  // itself once the first bytes came.
   Status save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options = {});
 
   // Opens a sequence from such bytes, on this device as on any other: attention, and all that follows, gives the bits

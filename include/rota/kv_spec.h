@@ -73,6 +73,9 @@ struct KvGroup {
   Required<std::uint32_t> head_dim;             // of keys
   std::optional<std::uint32_t> value_dim = {};  // none: head_dim
   KvCodec k = DType::f16, v = DType::f16;
+  // Values are the first value_dim numbers of their keys, which are not sealed, and take no memory of their own: MLA
+  // with its keys absorbed. `v` is not looked at, and a step appends keys alone.
+  bool v_in_k = false;
   DType dense = DType::f16;                  // type of the tail and the sinks, if keys or values are sealed
   std::uint32_t page = 128;                  // tokens per page: 128 or 64
   std::uint64_t tail = 128;                  // newest tokens: they stay dense, and truncate() takes them back for free

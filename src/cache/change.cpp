@@ -125,6 +125,7 @@ Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const D
 // New pages are dense. The last page of a settled sequence, if not full, is the sequence's own (see fork), so that new
 // tokens may go there.
 Result<Pages> Change::extend(std::size_t group_side, const Pages& pages, std::uint64_t length) {
+  if (group_sides_[group_side].in_keys) return pages;
   const std::uint64_t wanted = group_sides_[group_side].rule.pages(length) - pages->first_page;
   if (wanted <= pages->page_table.size()) return pages;
   auto next = std::make_shared<KvPages>(*pages);
@@ -229,6 +230,7 @@ Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint
 template <class Each>
 Result<SequenceState> Change::each_group_side(SequenceState sequence, std::uint64_t length, const Each& each) {
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    if (group_sides_[group_side].in_keys) continue;
     auto pages = each(group_side, sequence.group_sides[group_side]);
     if (!pages) return pages.error();
     sequence.group_sides[group_side] = std::move(pages).value();

@@ -20,7 +20,14 @@ std::span<const std::int64_t> KvStep::positions() const noexcept {
 void KvStep::append(Encoder& encoder, std::uint32_t layer, const View& k, const View& v) {
   runtime::record(encoder, [&](runtime::Recorder&) -> Status {
     if (Status status = check(state_, "KvStep::append"); !status) return status;
-    return state_->append(encoder, step_, {layer, k, v});
+    return state_->append(encoder, step_, {layer, k, &v});
+  });
+}
+
+void KvStep::append(Encoder& encoder, std::uint32_t layer, const View& k) {
+  runtime::record(encoder, [&](runtime::Recorder&) -> Status {
+    if (Status status = check(state_, "KvStep::append"); !status) return status;
+    return state_->append(encoder, step_, {layer, k, nullptr});
   });
 }
 

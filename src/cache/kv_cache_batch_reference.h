@@ -24,6 +24,15 @@ inline Values draw(const GroupSideSpec& group_side, std::mt19937_64& random) {
   return values;
 }
 
+// Of each key its first numbers.
+inline Values first_dims(const Values& keys, const GroupSideSpec& of_keys, const GroupSideSpec& of_values) {
+  auto values = std::make_shared<std::vector<float>>();
+  for (std::uint64_t i = 0; i < keys->size(); ++i) {
+    if (i % of_keys.dim < of_values.dim) values->push_back((*keys)[i]);
+  }
+  return values;
+}
+
 // Tokens of some sequences, in any order.
 inline std::vector<KvExtension> choose_extensions(std::span<const SequenceState> sequences, const KvCacheSpec& spec,
                                                   std::mt19937_64& random) {
@@ -45,6 +54,18 @@ inline std::vector<KvExtension> choose_extensions(std::span<const SequenceState>
     extensions.push_back({extensions[random() % extensions.size()].sequence, tokens});
   }
   return extensions;
+}
+
+struct LayerOf {
+  std::size_t group, index;
+};
+
+inline std::vector<LayerOf> layers_of(const KvCacheSpec& spec) {
+  std::vector<LayerOf> layers;
+  for (std::size_t group = 0; group < spec.groups.size(); ++group) {
+    for (std::size_t i = 0; i < spec.groups[group].layers.size(); ++i) layers.push_back({group, i});
+  }
+  return layers;
 }
 
 struct Batch {

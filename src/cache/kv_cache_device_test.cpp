@@ -377,5 +377,90 @@ TEST_F(KvCacheSavedOnDevice, ComesBackWithTheSameBits) {
   EXPECT_EQ(cache::reference::saved_bytes(there, moved).value(), later);
 }
 
+// DeepSeek's MLA with its keys absorbed: one KV head of 576 numbers, of which the first 512 are the value, and 128
+// query heads.
+class KvCacheMla : public KvCacheOnDevice {
+ protected:
+  static constexpr std::uint64_t kKeyDim = 576, kValueDim = 512, kHeads = 128, kTokens = 300;
+  static constexpr double kScale = 1.0 / 24;
+
+  static KvCacheSpec spec(bool v_in_k) {
+    const KvGroup group{.layers = {0, 1}, .kv_heads = 1, .head_dim = kKeyDim, .value_dim = kValueDim, .v_in_k = v_in_k};
+    return {.groups = {group}, .max_tokens = 1024, .max_step_tokens = kTokens};
+  }
+
+  // Numbers that f16 holds.
+  static std::vector<float> draw(std::uint64_t seed, std::uint64_t count, float largest) {
+    std::mt19937_64 random(seed);
+    std::vector<float> numbers(count);
+    for (float& number : numbers) number = static_cast<float>(static_cast<int>(random() % 129) - 64) / 64 * largest;
+    return numbers;
+  }
+  Buffer upload(const std::vector<float>& numbers) {
+    Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
+    buffer.write(std::as_bytes(std::span(numbers))).value();
+    return buffer;
+  }
+
+  // One query head over all keys, by the definition.
+  static std::vector<double> attended(std::span<const float> query, std::span<const float> keys) {
+    std::vector<double> out(kValueDim);
+    double sum = 0;
+    for (std::uint64_t key = 0; key < kTokens; ++key) {
+      const auto vector = keys.subspan(key * kKeyDim, kKeyDim);
+      double logit = 0;
+      for (std::uint64_t d = 0; d < kKeyDim; ++d)
+        logit += static_cast<double>(query[d]) * static_cast<double>(vector[d]);
+      const double weight = std::exp(kScale * logit);
+      sum += weight;
+      for (std::uint64_t d = 0; d < kValueDim; ++d) out[d] += weight * static_cast<double>(vector[d]);
+    }
+    for (double& value : out) value /= sum;
+    return out;
+  }
+};
+
+TEST_F(KvCacheMla, ValuesThatAreInTheKeysTakeNoMemory) {
+  const std::uint64_t apart = estimate(spec(false))->bytes();
+  const std::uint64_t in_keys = estimate(spec(true))->bytes();
+  // 512 of 576 + 512 numbers, and no counters' worth.
+  EXPECT_NEAR(1 - static_cast<double>(in_keys) / static_cast<double>(apart), 512.0 / 1088, 1e-4);
+  EXPECT_EQ(KvCache::create(device, spec(true))->memory().groups[0].v.bytes(), 0U);
+}
+
+TEST_F(KvCacheMla, AttentionIsThatOfF64) {
+  KvCache cache = KvCache::create(device, spec(true)).value();
+  const Sequence sequence = cache.open_sequence().value();
+  // Logits are at most 576 / 4 / 24 = 6 in magnitude: f32 sums err by 2^-24 * 576 * 6 at most, weights by that part of
+  // them, and so do outputs, which are at most 1, twice. A key that is missing changes more.
+  constexpr double kError = 2 * 576 * 6.0 / (1 << 24);
+  const std::vector<float> keys = draw(1, kTokens * kKeyDim, 1);
+  const std::vector<float> queries = draw(2, kHeads * kKeyDim, 0.25F);
+  const Buffer k = upload(keys);
+  const Buffer q = upload(queries);
+  Buffer out = device.allocate(kHeads * kValueDim * sizeof(float)).value();
+  Encoder encoder = device.encoder();
+  KvStep step = cache.extend(encoder, sequence, kTokens).value();
+  const std::uint64_t one = 1;
+  for (const std::uint32_t layer : {1U, 0U}) {
+    step.append(encoder, layer, View::token_major(k, DType::f32, {.tokens = kTokens, .heads = 1, .dim = kKeyDim}));
+    attend(encoder, {.q = View::token_major(q, DType::f32, {.tokens = 1, .heads = kHeads, .dim = kKeyDim}),
+                     .kv = step.view(layer).value(),
+                     .out = MutView::token_major(out, DType::f32, {.tokens = 1, .heads = kHeads, .dim = kValueDim}),
+                     .scale = kScale,
+                     .query_tokens = {&one, 1},
+                     .arithmetic = Arithmetic::f32});
+  }
+  ASSERT_OK(std::move(encoder).submit());
+  std::vector<float> found(kHeads * kValueDim);
+  out.read(std::as_writable_bytes(std::span(found))).value();
+  for (std::uint64_t head = 0; head < kHeads; ++head) {
+    const auto wanted = attended(std::span(queries).subspan(head * kKeyDim, kKeyDim), keys);
+    for (std::uint64_t d = 0; d < kValueDim; ++d) {
+      ASSERT_NEAR(static_cast<double>(found[head * kValueDim + d]), wanted[d], kError) << "head " << head;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rota::test

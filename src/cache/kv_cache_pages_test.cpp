@@ -38,6 +38,8 @@ TEST_F(KvCacheCalls, WithinItsBudgetASequenceThatIsOnlyExtendedFindsPages) {
     for (KvGroup& group : spec.groups) {
       group.kv_heads = 1;
       group.value_dim.reset();
+      group.v_in_k = false;
+      group.head_dim = 16;
     }
     KvCache cache = make(spec);
     std::vector<Sequence> sequences;

@@ -34,6 +34,10 @@ inline KvGroup random_group(std::mt19937_64& random, std::vector<std::uint32_t> 
                 .tail = random() % 3 == 0 ? 0 : random() % 301,
                 .sinks = random() % 3 == 0 ? 0 : random() % 9};
   if (random() % 2 == 0) group.value_dim = 32;
+  if (std::holds_alternative<DType>(group.k) && random() % 3 == 0) {
+    group.v_in_k = true;
+    group.head_dim = 48;
+  }
   if (random() % 3 == 0) group.window = std::max<std::uint64_t>(group.tail, 1) + random() % 400;
   return group;
 }

@@ -31,6 +31,7 @@ struct GroupSideSpec {
   DType dense;
   std::optional<PageFormat> format;
   std::uint64_t layers, heads, dim;
+  bool in_keys = false;  // values that are the first numbers of the keys
 
   std::uint64_t vector_size() const { return layers * heads * dim; }
 };
@@ -39,13 +40,15 @@ inline std::vector<GroupSideSpec> group_sides_of(const KvCacheSpec& spec) {
   std::vector<GroupSideSpec> group_sides;
   for (const KvGroup& group : spec.groups) {
     for (const KvSide side : {KvSide::keys, KvSide::values}) {
-      const KvCodec& codec = side == KvSide::keys ? group.k : group.v;
+      const bool in_keys = side == KvSide::values && group.v_in_k;
+      const KvCodec& codec = side == KvSide::keys || in_keys ? group.k : group.v;
       const std::uint32_t key_dim = group.head_dim;
       const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
       const Turbo* const turbo = std::get_if<Turbo>(&codec);
       GroupSideSpec group_side{
           &group,         side, turbo != nullptr ? group.dense : std::get<DType>(codec), {}, group.layers.size(),
           group.kv_heads, dim};
+      group_side.in_keys = in_keys;
       if (turbo != nullptr) group_side.format = PageFormat{*turbo, side, dim, group.page};
       group_sides.push_back(group_side);
     }

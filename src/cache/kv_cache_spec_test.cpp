@@ -38,6 +38,14 @@ TEST(KvCacheSpec, EveryBadDescriptionIsRefused) {
       {"groups[0].value_dim is 4097", [](KvCacheSpec& s) { s.groups[0].value_dim = 4097; }},
       {"groups[0].v is dtype 9", [](KvCacheSpec& s) { s.groups[0].v = static_cast<DType>(9); }},
       {"groups[0].dense is 9", [](KvCacheSpec& s) { s.groups[0].dense = static_cast<DType>(9); }},
+      {"groups[0].k is turbo4; wanted f32, f16 or bf16, where values",
+       [](KvCacheSpec& s) { s.groups[0].v_in_k = true; }},
+      {"groups[0].value_dim is 17; wanted 1 to 16",
+       [](KvCacheSpec& s) {
+         s.groups[0].k = DType::f16;
+         s.groups[0].v_in_k = true;
+         s.groups[0].value_dim = 17;
+       }},
       {"groups[0].page is 96", [](KvCacheSpec& s) { s.groups[0].page = 96; }},
       {"groups[0].sinks is 65", [](KvCacheSpec& s) { s.groups[0].sinks = 65; }},
       {"groups[0].window is 63; wanted at least the tail of 64", [](KvCacheSpec& s) { s.groups[0].window = 63; }},

@@ -226,7 +226,10 @@ class Machine {
       for (std::uint64_t t = 0; t < extension.tokens; ++t) {
         positions.push_back(static_cast<std::int64_t>(sequence.length++));
         for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
-          batch.values[group_side].push_back(draw(group_sides_[group_side], random_));
+          const GroupSideSpec& spec = group_sides_[group_side];
+          batch.values[group_side].push_back(
+              spec.in_keys ? first_dims(batch.values[group_side - 1].back(), group_sides_[group_side - 1], spec)
+                           : draw(spec, random_));
           sequence.group_sides[group_side].append(batch.values[group_side].back());
         }
       }
@@ -238,15 +241,8 @@ class Machine {
     return std::pair(std::move(step).value(), std::move(batch));
   }
 
-  struct LayerOf {
-    std::size_t group, index;
-  };
-
   std::vector<LayerOf> shuffled_layers() {
-    std::vector<LayerOf> layers;
-    for (std::size_t group = 0; group < spec_.groups.size(); ++group) {
-      for (std::size_t i = 0; i < spec_.groups[group].layers.size(); ++i) layers.push_back({group, i});
-    }
+    std::vector<LayerOf> layers = layers_of(spec_);
     std::ranges::shuffle(layers, random_);
     return layers;
   }
@@ -257,7 +253,11 @@ class Machine {
     const auto view = [&](std::size_t group_side) {
       return batch.view(group_side, group_sides_[group_side], layer.index);
     };
-    step.append(encoder, number_of(layer), view(2 * layer.group), view(2 * layer.group + 1));
+    if (spec_.groups[layer.group].v_in_k) {
+      step.append(encoder, number_of(layer), view(2 * layer.group));
+    } else {
+      step.append(encoder, number_of(layer), view(2 * layer.group), view(2 * layer.group + 1));
+    }
     for (const KvExtension& extension : batch.extensions) {
       sequence_of(extension.sequence).newest_layer = number_of(layer);
     }
@@ -473,7 +473,7 @@ class Machine {
             comparison_.compare({side, wanted, group_sides_[group_side], layer, sequence.length}, extent);
             if (::testing::Test::HasFatalFailure()) return;
           }
-          users.add(group_side, pages, sequence.sequence.index);
+          if (!group_sides_[group_side].in_keys) users.add(group_side, pages, sequence.sequence.index);
         }
       }
     }

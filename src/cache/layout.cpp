@@ -54,7 +54,17 @@ Status check_side(const KvGroup& group, std::size_t index, const SideSpec& side)
   return {};
 }
 
-bool seals(const KvGroup& group) { return sealed_codec(group.k) || sealed_codec(group.v); }
+bool seals(const KvGroup& group) { return sealed_codec(group.k) || (!group.v_in_k && sealed_codec(group.v)); }
+
+Status check_values(const KvGroup& group, std::size_t index) {
+  const std::uint32_t key_dim = group.head_dim;
+  const std::uint32_t dim = group.value_dim.value_or(key_dim);
+  if (!group.v_in_k) return check_side(group, index, {KvSide::values, "v", "value_dim", group.v, dim});
+  if (sealed_codec(group.k)) {
+    return core::refuse(of_group(index, "k"), name(group.k), "f32, f16 or bf16, where values are a part of the keys");
+  }
+  return check_range(of_group(index, "value_dim"), dim, 1, key_dim);
+}
 
 Status check_group(const KvGroup& group, std::size_t index) {
   if (group.layers.empty()) return core::refuse(of_group(index, "layers"), "empty", "at least one");
@@ -75,9 +85,7 @@ Status check_group(const KvGroup& group, std::size_t index) {
                         "at least the tail of {}: no sealed page would ever be seen", group.tail);
   }
   return core::first_error(
-      {check_side(group, index, {KvSide::keys, "k", "head_dim", group.k, group.head_dim}),
-       check_side(group, index,
-                  {KvSide::values, "v", "value_dim", group.v, group.value_dim.value_or(group.head_dim)})});
+      {check_side(group, index, {KvSide::keys, "k", "head_dim", group.k, group.head_dim}), check_values(group, index)});
 }
 
 Status check_spec(const KvCacheSpec& spec) {
@@ -181,6 +189,7 @@ std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
 std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturating_multiply(a, b); }
 
 Result<KvSideMemory> measure(const GroupSide& group_side, const Budget& budget) {
+  if (group_side.in_keys) return KvSideMemory{};
   const std::uint64_t all_heads = product(group_side.layers, group_side.heads);
   const KvSideMemory memory{
       .sealed = {sealed_pages(group_side.rule, budget),
@@ -205,7 +214,8 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
   for (std::size_t index = 0; index < spec.groups.size(); ++index) {
     const KvGroup& group = spec.groups[index];
     for (const KvSide side : {KvSide::keys, KvSide::values}) {
-      const KvCodec& codec = side == KvSide::keys ? group.k : group.v;
+      const bool in_keys = side == KvSide::values && group.v_in_k;
+      const KvCodec& codec = side == KvSide::keys || in_keys ? group.k : group.v;
       const std::optional<Codec> sealed = sealed_codec(codec);
       const std::uint32_t key_dim = group.head_dim;
       const std::uint32_t dim = side == KvSide::keys ? key_dim : group.value_dim.value_or(key_dim);
@@ -218,6 +228,10 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
                            .rule = {group.page, group.tail, sealed ? group.sinks : 0, group.window, sealed.has_value(),
                                     sealed && !group.window ? spec.seal_within.value_or(0) : 0}};
       if (sealed) group_side.format = PageFormat{*sealed, side, dim, group.page};
+      if (in_keys) {
+        group_side.in_keys = true;
+        group_side.rule.window.reset();  // no page of it can leave
+      }
       group_sides.push_back(group_side);
     }
   }

@@ -81,6 +81,7 @@ struct GroupSide {
   std::optional<PageFormat> format = {};
   PageRule rule = {};
   KvSideMemory memory = {};
+  bool in_keys = false;  // values that are a part of the keys: no sequence has pages of this side
 
   std::string name() const;  // "the keys of groups[0]"
   std::uint64_t slot_bytes() const noexcept { return layers * layer_slot_bytes(); }

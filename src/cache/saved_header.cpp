@@ -19,7 +19,7 @@ constexpr std::array<char, 8> kMagic{'R', 'O', 'T', 'A', '-', 'S', 'E', 'Q'};
 constexpr std::uint32_t kByteOrder = 0x01020304;
 constexpr std::uint32_t kForeignByteOrder = 0x04030201;
 constexpr std::uint64_t kFixedBytes = 64, kGroupBytes = 48, kSideBytes = 64, kNoteBytes = 16;
-constexpr std::uint32_t kSealed = 0xffffffff;  // where the type of elements would be
+constexpr std::uint32_t kSealed = 0xffffffff, kInKeys = 0xfffffffe;  // where the type of elements would be
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 constexpr auto kMaxEnd = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
 
@@ -40,6 +40,7 @@ class Writer {
 };
 
 std::uint64_t pages_bytes(const GroupSide& group_side, const KvSavedSide& side, std::uint64_t end) {
+  if (group_side.in_keys) return 0;
   const std::uint64_t sealed = std::max(side.first_page, std::min(side.sealed_pages, side.end_page)) - side.first_page;
   const std::uint64_t dense_from = std::min((side.first_page + sealed) * group_side.rule.page, end);
   const std::uint64_t dense_end = side.end_page > side.first_page ? end : dense_from;
@@ -53,7 +54,7 @@ std::uint64_t pages_bytes(const GroupSide& group_side, const KvSavedSide& side, 
 }
 
 void write_side(Writer& out, const GroupSide& group_side, const KvSavedSide& side) {
-  out.u32(group_side.format ? kSealed : static_cast<std::uint32_t>(group_side.dense));
+  out.u32(group_side.format ? kSealed : group_side.in_keys ? kInKeys : static_cast<std::uint32_t>(group_side.dense));
   out.u32(0);
   out.u64(side.first_page);
   out.u64(side.sealed_pages);
@@ -84,7 +85,8 @@ void write_group(Writer& out, const SavedLayout& layout, std::size_t index) {
   out.align();
 }
 
-Status read_side(Fields& in, KvSide side, const KvGroup& group, KvCodec& codec, KvSavedSide& pages) {
+Status read_side(Fields& in, KvSide side, KvGroup& group, KvSavedSide& pages) {
+  KvCodec& codec = side == KvSide::keys ? group.k : group.v;
   const std::uint32_t dtype = in.u32();
   const std::uint32_t zero = in.u32();
   pages = {.first_page = in.u64(), .sealed_pages = in.u64(), .end_page = in.u64()};
@@ -94,6 +96,8 @@ Status read_side(Fields& in, KvSide side, const KvGroup& group, KvCodec& codec, 
   if (dtype != kSealed) {
     const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
     if (!std::ranges::all_of(description, is_zero)) return bad_saved("bytes that are to be zero are not");
+    group.v_in_k = side == KvSide::values && dtype == kInKeys;
+    if (group.v_in_k) return {};
     if (dtype >= kDTypes.size()) return bad_saved(core::text("elements of type {}, which is none", dtype));
     codec = static_cast<DType>(dtype);
     return {};
@@ -120,8 +124,8 @@ Result<KvSavedGroup> read_group(Fields& in) {
   if (const std::uint64_t window = in.u64(); window > 0) group.window = window;
   if (dense >= kDTypes.size()) return bad_saved(core::text("elements of type {}, which is none", dense));
   group.dense = static_cast<DType>(dense);
-  if (Status status = read_side(in, KvSide::keys, group, group.k, read.k); !status) return status.error();
-  if (Status status = read_side(in, KvSide::values, group, group.v, read.v); !status) return status.error();
+  if (Status status = read_side(in, KvSide::keys, group, read.k); !status) return status.error();
+  if (Status status = read_side(in, KvSide::values, group, read.v); !status) return status.error();
   Fields numbers(in.bytes(std::uint64_t{4} * layers));
   while (numbers.left() > 0) group.layers.push_back(numbers.u32());
   if (layers % 2 != 0 && in.u32() != 0) return bad_saved("bytes that are to be zero are not");
@@ -131,8 +135,10 @@ Result<KvSavedGroup> read_group(Fields& in) {
 // Pages of one side, where the groups are sound.
 Status check_pages(const GroupSide& group_side, const KvSavedSide& side, const KvSaved& saved) {
   const PageRule& rule = group_side.rule;
-  const bool sound = saved.begin % rule.page == 0 && side.first_page >= saved.begin / rule.page &&
-                     side.end_page == rule.pages(saved.end) && side.first_page <= side.end_page &&
+  if (group_side.in_keys && side == KvSavedSide{}) return {};
+  const bool sound = !group_side.in_keys && saved.begin % rule.page == 0 &&
+                     side.first_page >= saved.begin / rule.page && side.end_page == rule.pages(saved.end) &&
+                     side.first_page <= side.end_page &&
                      (side.sealed_pages == 0 || (rule.seals && side.sealed_pages <= saved.end / rule.page)) &&
                      (side.first_page == saved.begin / rule.page || rule.window);
   if (sound) return {};
@@ -313,7 +319,8 @@ Status check_same_groups(std::string_view op, const SavedLayout& saved, const Kv
                                                    "the cache's, in its order"),
          same("kv_heads", found.kv_heads, own.kv_heads), same("head_dim", found.head_dim, own.head_dim),
          same("value_dim", *found.value_dim, own.value_dim.value_or(own.head_dim)), same("page", found.page, own.page),
-         same_codec("k", KvSide::keys), same_codec("v", KvSide::values),
+         same("v_in_k", found.v_in_k ? 1 : 0, own.v_in_k ? 1 : 0), same_codec("k", KvSide::keys),
+         same_codec("v", KvSide::values),
          found.dense == own.dense ? Status{}
                                   : core::refuse({op, {"the saved groups", i, "dense"}}, number_of_dtype(found.dense),
                                                  "the cache's {}", number_of_dtype(own.dense)),

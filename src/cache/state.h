@@ -67,7 +67,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   struct LayerInput {
     std::uint32_t layer;  // the model's number
     const View& k;
-    const View& v;
+    const View* v;  // null where values are in the keys
   };
   Status append(Encoder& encoder, const std::shared_ptr<Step>& step, const LayerInput& input);
   Status done(Encoder& encoder, const Step& step, std::uint32_t layer);
@@ -120,13 +120,16 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Result<Transaction*> transaction_in(std::string_view op, Encoder& encoder);
   void complete(Planning& planning);
   void settle_all(Planning& planning, bool also_at_a_pace);
+  void settle_one(Planning& planning, std::uint32_t index, bool also_at_a_pace);
   Status record(Encoder& encoder, const Change& change) const;
   static void prepare(Transaction& transaction, const Change& change, const NewStates& states);
   static void mark_done(Transaction& transaction, const Change& change) noexcept;
   void apply(Transaction& transaction, Change& change, NewStates& states) noexcept;
+  Status carry_out(Encoder& encoder, Transaction& transaction, Change& change, NewStates& states);
   void end_sequences(const Transaction& transaction, runtime::Watcher::End end) noexcept;
 
   Status check_append(const Step& step, std::size_t layer, const Transaction& transaction) const;
+  Status check_shapes(const Step& step, std::size_t layer, const LayerInput& input) const;
   Status check_shape(const core::Argument& argument, const View& view, const GroupSide& group_side,
                      std::uint64_t tokens) const;
   struct LayerSide {
@@ -141,7 +144,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   // Saving and loading: see state_saved.cpp.
   class Pinned;
   class Loading;
-  Status complete_to_save(Encoder& encoder, Sequence sequence);
+  Status settle_to_save(Encoder& encoder, Sequence sequence);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;
   Status save_part(const SavedPart& part, const SequenceState& state, SavedWriter& writer) const;
   Status check_to_load(const SavedLayout& saved, const KvLoadOptions& options) const;

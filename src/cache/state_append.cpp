@@ -21,12 +21,7 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   auto transaction = transaction_in(kAppend, encoder);
   if (!transaction) return transaction.error();
   if (Status status = check_append(*step, *index, **transaction); !status) return status;
-  for (const KvSide side : {KvSide::keys, KvSide::values}) {
-    const bool keys = side == KvSide::keys;
-    const GroupSide& group_side = layout_.group_sides[group_side_of(layout_.layers[*index].group, side)];
-    const Status shape = check_shape({keys ? "k" : "v"}, keys ? input.k : input.v, group_side, step->positions.size());
-    if (!shape) return shape;
-  }
+  if (Status status = check_shapes(*step, *index, input); !status) return status;
   if (auto& appends = (*transaction)->appends; appends.empty()) appends.reserve(layout_.layers.size());
   (*transaction)->appends.reserve((*transaction)->appends.size() + 1);  // push_back below must not fail
   std::vector<std::size_t> earlier;
@@ -36,7 +31,7 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   if (Status status = finish_layers(encoder, *step, earlier, **transaction); !status) return status;
   const std::size_t group = layout_.layers[*index].group;
   store_side(encoder, *step, {*index, group_side_of(group, KvSide::keys)}, input.k);
-  store_side(encoder, *step, {*index, group_side_of(group, KvSide::values)}, input.v);
+  if (input.v != nullptr) store_side(encoder, *step, {*index, group_side_of(group, KvSide::values)}, *input.v);
   if (Status status = encoder.status(); !status) return status;
   transactions_.start(**transaction);
   (*transaction)->appends.push_back({step, *index});
@@ -69,6 +64,18 @@ Status State::check_append(const Step& step, std::size_t layer, const Transactio
                         "that one, or its submission first");
   }
   return {};
+}
+
+Status State::check_shapes(const Step& step, std::size_t layer, const LayerInput& input) const {
+  const std::size_t group = layout_.layers[layer].group;
+  const GroupSide& keys = layout_.group_sides[group_side_of(group, KvSide::keys)];
+  const GroupSide& values = layout_.group_sides[group_side_of(group, KvSide::values)];
+  if (values.in_keys != (input.v == nullptr)) {
+    return core::refuse({kAppend, {"v"}}, input.v == nullptr ? "missing" : "given", "{}",
+                        values.in_keys ? "keys alone: the group's values are in them" : "values, too");
+  }
+  if (Status status = check_shape({"k"}, input.k, keys, step.positions.size()); !status) return status;
+  return input.v == nullptr ? Status() : check_shape({"v"}, *input.v, values, step.positions.size());
 }
 
 Status State::check_shape(const core::Argument& argument, const View& view, const GroupSide& group_side,

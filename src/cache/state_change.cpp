@@ -64,9 +64,7 @@ Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, st
                  core::text("{}, some until other encoders end: wait() tells when", status.error().message)};
   }
   settle_all(planning, false);
-  prepare(**transaction, change, states);
-  if (Status status = record(encoder, change); !status) return status;
-  apply(**transaction, change, states);
+  if (Status status = carry_out(encoder, **transaction, change, states); !status) return status;
   if (step) {
     step->extended_in = *transaction;
     (*transaction)->steps.push_back(std::move(step));
@@ -219,17 +217,22 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
   return planning.change.cut(state, length);
 }
 
-// Takes no pages for it, so that a sequence can leave a cache that is full.
-Status State::complete_to_save(Encoder& encoder, Sequence sequence) {
-  return change(kSave, encoder, [&](Planning& planning) -> Status {
-    const core::Refusal of_sequence{kSave, {"sequence"}};
-    auto index = sequences_.find_to_change(of_sequence, sequence, planning.transaction);
-    if (!index) return index.error();
-    const SequenceState& state = planning.states.of(*index);
-    if (Status status = check_finished(of_sequence, state, planning.transaction); !status) return status;
-    if (state.transition) planning.states.set(*index, planning.change.completed(state), false);
-    return {};
-  });
+// Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
+// sequence can leave a cache that is full.
+Status State::settle_to_save(Encoder& encoder, Sequence sequence) {
+  const core::Refusal of_sequence{kSave, {"sequence"}};
+  auto transaction = transaction_in(kSave, encoder);
+  if (!transaction) return transaction.error();
+  auto index = sequences_.find_to_change(of_sequence, sequence, **transaction);
+  if (!index) return index.error();
+  const SequenceState& state = sequences_[*index].state;
+  if (Status status = check_finished(of_sequence, state, **transaction); !status) return status;
+  Change change(layout_, pools_, (*transaction)->given);
+  NewStates states(sequences_);
+  Planning planning{**transaction, change, states};
+  if (state.transition) states.set(*index, change.completed(state), false);
+  settle_one(planning, *index, false);
+  return states.list().empty() ? Status() : carry_out(encoder, **transaction, change, states);
 }
 
 Status State::settle(Encoder& encoder) {

@@ -7,8 +7,8 @@
 
 // Sequences leave and return as bytes. Neither holds the mutex while bytes move:
 //
-//   save   lock: complete the sequence, use its pages once more     submit, read pages, give bytes     lock: end the
-//   uses load   read the header     lock: take pages, an entry     write pages, verify     lock: the state counts
+//   save   lock: settle the sequence, use its pages once more   submit, read pages, give bytes   lock: end the uses
+//   load   read the header   lock: take pages, and an entry      write pages, verify             lock: the state counts
 
 namespace rota::cache {
 namespace {
@@ -67,7 +67,7 @@ Status State::save(Sequence sequence, const ByteSink& sink, const KvSaveOptions&
   std::optional<Pinned> pinned;
   {
     const std::lock_guard lock(mutex_);
-    if (Status status = complete_to_save(encoder, sequence); !status) return status;
+    if (Status status = settle_to_save(encoder, sequence); !status) return status;
     pinned.emplace(*this, sequences_[sequence.index].state);
   }
   if (auto fence = std::move(encoder).submit(); !fence) return fence.error();
@@ -101,6 +101,7 @@ Result<SavedLayout> State::saved_layout(const SequenceState& state, const KvSave
   SavedLayout layout{.saved = {.begin = options.begin, .end = end}, .group_sides = layout_.group_sides};
   for (const KvGroup& group : spec_.groups) layout.saved.groups.push_back({.group = group});
   for (std::size_t i = 0; i < layout.group_sides.size(); ++i) {
+    if (layout_.group_sides[i].in_keys) continue;
     const PageRule& rule = layout_.group_sides[i].rule;
     const KvPages& pages = *state.group_sides[i];
     if (options.end && rule.seals && pages.sealed_pages < end / rule.page) {
@@ -252,7 +253,8 @@ Result<Change::LoadedSide> State::loaded_side(const SavedLayout& saved, std::siz
                                               const KvPages& old) const {
   const PageRule& rule = layout_.group_sides[group_side].rule;
   const KvSavedSide& side = saved.side(group_side);
-  if (length == saved.saved.begin) return Change::LoadedSide{old.first_page, old.sealed_pages};
+  if (length == saved.saved.begin || layout_.group_sides[group_side].in_keys)
+    return Change::LoadedSide{old.first_page, old.sealed_pages};
   const std::uint64_t begin = saved.saved.begin / rule.page;
   const std::uint64_t sealed = std::max(std::min(side.sealed_pages, length / rule.page), old.sealed_pages);
   if (rule.seals && sealed > begin && old.sealed_pages < begin) {

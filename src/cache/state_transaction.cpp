@@ -39,16 +39,20 @@ void State::complete(Planning& planning) {
 void State::settle_all(Planning& planning, bool also_at_a_pace) {
   for (const std::uint32_t index : sequences_.due()) {
     if (planning.states.is_named(index) || sequences_[index].is_held_against(planning.transaction)) continue;
-    const SequenceState& state = planning.states.of(index);
-    if (!is_due(layout_.group_sides, state, first_query(state), also_at_a_pace)) continue;
-    if (!is_finished(state, planning.transaction)) continue;
-    Change other(layout_, pools_, planning.transaction.given);
-    auto settled = also_at_a_pace ? other.settled(other.completed(state), first_query(state))
-                                  : other.settled_in_passing(state, first_query(state));
-    if (!settled) continue;  // `other` puts its pages back
-    planning.states.set(index, std::move(settled).value(), false);
-    planning.change.merge(std::move(other));
+    settle_one(planning, index, also_at_a_pace);
   }
+}
+
+void State::settle_one(Planning& planning, std::uint32_t index, bool also_at_a_pace) {
+  const SequenceState& state = planning.states.of(index);
+  if (!is_due(layout_.group_sides, state, first_query(state), also_at_a_pace)) return;
+  if (!is_finished(state, planning.transaction)) return;
+  Change other(layout_, pools_, planning.transaction.given);
+  auto settled = also_at_a_pace ? other.settled(other.completed(state), first_query(state))
+                                : other.settled_in_passing(state, first_query(state));
+  if (!settled) return;  // `other` puts its pages back
+  planning.states.set(index, std::move(settled).value(), false);
+  planning.change.merge(std::move(other));
 }
 
 // Reserves everything that apply() appends to, so that it cannot fail.
@@ -106,6 +110,13 @@ void State::apply(Transaction& transaction, Change& change, NewStates& states) n
     sequences_.list_if_due(fresh.index);
   }
   change.keep();
+}
+
+Status State::carry_out(Encoder& encoder, Transaction& transaction, Change& change, NewStates& states) {
+  prepare(transaction, change, states);
+  if (Status status = record(encoder, change); !status) return status;
+  apply(transaction, change, states);
+  return {};
 }
 
 void State::end_sequences(const Transaction& transaction, runtime::Watcher::End end) noexcept {

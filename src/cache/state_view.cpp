@@ -5,6 +5,16 @@
 // What can be seen of a cache. A view shares the page tables of its sequences, which never change.
 
 namespace rota::cache {
+namespace {
+
+// Of each vector the first numbers. Precondition: nothing is sealed.
+KvSideView first_dims(KvSideView side, std::uint64_t dim) {
+  side.dense.shape.dim = dim;
+  if (side.step) side.step->shape.dim = dim;
+  return side;
+}
+
+}  // namespace
 
 Result<std::uint64_t> State::length(Sequence sequence) const {
   const std::lock_guard lock(mutex_);
@@ -15,12 +25,15 @@ Result<std::uint64_t> State::length(Sequence sequence) const {
 
 KvView State::view_of(std::size_t layer, const SequenceLists& lists) const {
   const auto& [number, group, index] = layout_.layers[layer];
-  KvView view{.k = memory_[group_side_of(group, KvSide::keys)].view(index),
-              .v = memory_[group_side_of(group, KvSide::values)].view(index),
+  const std::size_t values = group_side_of(group, KvSide::values);
+  const bool in_keys = layout_.group_sides[values].in_keys;
+  const KvSideView keys = memory_[group_side_of(group, KvSide::keys)].view(index);
+  KvView view{.k = keys,
+              .v = in_keys ? first_dims(keys, layout_.group_sides[values].dim) : memory_[values].view(index),
               .lengths = lists.lengths,
               .window = spec_.groups[group].window};
   view.k.sequences = lists.k;
-  view.v.sequences = lists.v;
+  view.v.sequences = in_keys ? lists.k : lists.v;
   return view;
 }
 
