@@ -45,7 +45,8 @@ struct KvExtension {
 //
 // While a copy of the step lives, all that its tokens see stays until their own sequence goes on. With a window, this
 // keeps pages that only the step's first tokens see while other sequences are extended. In a long step it stays in the
-// layer that was appended last, unless layers come together (LayerOrder): attend to a layer before you append the next.
+// layer that was appended last, in each group, unless layers come together (LayerOrder): attend to a layer before you
+// append the next.
 class [[nodiscard]] ROTA_API KvStep {
  public:
   // The position of each token, for rope().
@@ -60,7 +61,7 @@ class [[nodiscard]] ROTA_API KvStep {
   // done, or if a sequence is not in the step any more. One view for each extension, with the tokens up to its last.
   Result<KvView> view(std::uint32_t layer) const;
 
-  // The layer's tokens of this step are not attended with any more. Appending the next layer says so, too: with
+  // The layer's tokens of this step are not attended with any more. Appending the next of its group says so, too: with
   // LayerOrder::in_turn a long step's pages serve one layer after the other, and views of a layer end when it is done.
   // The encoder keeps an error.
   void done(Encoder& encoder, std::uint32_t layer);

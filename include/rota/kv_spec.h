@@ -66,6 +66,11 @@ inline std::vector<std::uint32_t> first_layers(std::uint32_t count) {
   return layers;
 }
 
+// A layer without keys and values of its own: its queries see those of another.
+struct KvSharedLayer {
+  Required<std::uint32_t> layer, from;  // the model's numbers
+};
+
 // Layers that are stored alike.
 struct KvGroup {
   std::vector<std::uint32_t> layers;  // the model's numbers, in any order; no other group has them
@@ -81,11 +86,12 @@ struct KvGroup {
   std::uint64_t tail = 128;                  // newest tokens: they stay dense, and truncate() takes them back for free
   std::uint64_t sinks = 4;                   // first tokens that stay dense beside their sealed page; at most `page`
   std::optional<std::uint64_t> window = {};  // newest keys that a token sees, including its own; none: all
+  std::vector<KvSharedLayer> shared = {};    // layers that share the cache of one of `layers`, and are never appended
 };
 
 // In which order the layers of a step are computed.
 enum class LayerOrder : std::uint8_t {
-  in_turn,   // each is attended to before the next is appended: a long step is dense in one layer at a time
+  in_turn,   // each is attended to before the next of its group is appended: a long step is dense in one at a time
   together,  // several are appended before they are attended to: a step is dense in all of them
 };
 

@@ -124,6 +124,36 @@ TEST_F(KvCacheLayers, TheSameTokensEndAsTheSameBytesWhateverTheChunks) {
   }
 }
 
+// As Gemma 3n: its last layers see the keys and values of the last ones that have some, of either kind.
+TEST_F(KvCacheLayers, SharedLayersSeeTheLayerThatTheyShare) {
+  KvCacheSpec shares = spec(LayerOrder::in_turn);
+  shares.groups[0].shared = {{20, 1}, {22, 1}};
+  shares.groups[1].shared = {{21, 2}};
+  KvCache cache = make(shares);
+  const Sequence sequence = cache.open_sequence().value();
+  Encoder encoder = device.encoder();
+  KvStep step = cache.extend(encoder, sequence, 1000).value();  // long, so that layers take turns
+  for (const std::uint32_t layer : {0U, 1U, 2U}) append(encoder, step, layer);
+  EXPECT_FALSE(step.view(0).ok()) << "layer 1 took its turn";
+  const auto expect_same = [&](std::uint32_t shared, std::uint32_t own) {
+    const auto found = step.view(shared);
+    const auto wanted = step.view(own);
+    ASSERT_OK(found);
+    ASSERT_OK(wanted);
+    EXPECT_EQ(found->k.sequences, wanted->k.sequences);
+    EXPECT_EQ(found->k.dense.offset, wanted->k.dense.offset);
+    EXPECT_EQ(found->v.dense.offset, wanted->v.dense.offset);
+    EXPECT_EQ(found->window, wanted->window);
+    EXPECT_EQ(cache.view({&sequence, 1}, shared)->k.sequences, wanted->k.sequences);
+  };
+  expect_same(20, 1);
+  expect_same(21, 2);  // of another group: both are still there
+  expect_same(22, 1);
+  step.append(encoder, 20, tokens(0, 0, 1000), tokens(0, 0, 1000));
+  ASSERT_FALSE(encoder.status().ok());
+  EXPECT_NE(encoder.status().error().message.find("20, which shares the cache of layer 1"), std::string::npos);
+}
+
 TEST_F(KvCacheLayers, ALayerWaitsForTheEncoderOfTheOneBefore) {
   KvCache cache = make(spec(LayerOrder::in_turn));
   const Sequence sequence = cache.open_sequence().value();

@@ -261,12 +261,16 @@ struct SequenceState {
   std::vector<SequenceSide> group_sides;
   std::weak_ptr<const KvStep> step = {};  // its newest, as long as somebody may attend with its queries
   std::uint64_t step_begin = 0;
-  bool took_turns = false;         // the newest step did: then no layer but the newest has all that it sees
-  std::uint32_t newest_layer = 0;  // of the step
+  bool took_turns = false;  // the newest step did: then no layer but the newest has all that it sees
+  std::map<std::size_t, std::uint32_t> newest_layers = {};  // of the step, by group
 
   // What a layer has.
   const SequenceSide& side(std::size_t group_side, std::uint32_t layer) const {
-    return group_sides[group_side].in_layer(layer, newest_layer);
+    return group_sides[group_side].in_layer(layer, newest_layer(group_side));
+  }
+  std::uint32_t newest_layer(std::size_t group_side) const {
+    const auto found = newest_layers.find(group_side / 2);
+    return found != newest_layers.end() ? found->second : 0;
   }
   bool in_turn() const { return std::ranges::any_of(group_sides, &SequenceSide::in_turn); }
   void complete() {

@@ -46,6 +46,9 @@ TEST(KvCacheSpec, EveryBadDescriptionIsRefused) {
          s.groups[0].v_in_k = true;
          s.groups[0].value_dim = 17;
        }},
+      {"groups[0].shared is naming layer 5 to share", [](KvCacheSpec& s) { s.groups[0].shared = {{7, 5}}; }},
+      {"groups[0].shared is naming layer 1 again", [](KvCacheSpec& s) { s.groups[0].shared = {{1, 0}}; }},
+      {"groups[0].shared is naming layer 7 again", [](KvCacheSpec& s) { s.groups[0].shared = {{7, 0}, {7, 1}}; }},
       {"groups[0].page is 96", [](KvCacheSpec& s) { s.groups[0].page = 96; }},
       {"groups[0].sinks is 65", [](KvCacheSpec& s) { s.groups[0].sinks = 65; }},
       {"groups[0].window is 63; wanted at least the tail of 64", [](KvCacheSpec& s) { s.groups[0].window = 63; }},

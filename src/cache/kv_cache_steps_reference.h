@@ -259,7 +259,7 @@ class Machine {
       step.append(encoder, number_of(layer), view(2 * layer.group), view(2 * layer.group + 1));
     }
     for (const KvExtension& extension : batch.extensions) {
-      sequence_of(extension.sequence).newest_layer = number_of(layer);
+      sequence_of(extension.sequence).newest_layers[layer.group] = number_of(layer);
     }
     EXPECT_TRUE(encoder.status().ok()) << encoder.status().error().message;
   }
@@ -331,7 +331,7 @@ class Machine {
       const std::vector<std::uint32_t>& layers = spec_.groups[group_side / 2].layers;
       if (side.in_turn) {
         side.give_up(sequence.step_begin, [&](std::uint64_t layer) {
-          return layers[layer] != missing && layers[layer] != sequence.newest_layer;
+          return layers[layer] != missing && layers[layer] != sequence.newest_layer(group_side);
         });
       }
     }
@@ -407,7 +407,7 @@ class Machine {
     const auto is_found = [&](const SequenceSide& as) {
       return as.first_page() == pages.first_page && as.sealed_pages() == pages.sealed_pages;
     };
-    if (side.in_turn && layer == sequence.newest_layer && is_found(side.ahead())) sequence.complete();
+    if (side.in_turn && layer == sequence.newest_layer(group_side) && is_found(side.ahead())) sequence.complete();
     if (side.in_turn || &sequence.side(group_side, layer) != &side) return;
     const std::uint64_t due = side.due_in_passing(sequence.length, spec_.seal_within.has_value());
     const bool settled = pages.first_page == side.gone(sequence.length, sequence.first_query()) &&

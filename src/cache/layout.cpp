@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string_view>
 
 #include "core/check.h"
@@ -121,6 +122,28 @@ Result<std::vector<Layer>> number_layers(const KvCacheSpec& spec) {
   if (twice == layers.end()) return layers;
   return core::refuse(of_group(std::next(twice)->group, "layers"), core::text("naming layer {} again", twice->number),
                       "each layer once");
+}
+
+Result<std::vector<SharedLayer>> number_shared(const KvCacheSpec& spec, std::span<const Layer> layers) {
+  std::vector<SharedLayer> shared;
+  for (std::size_t group = 0; group < spec.groups.size(); ++group) {
+    for (const KvSharedLayer& one : spec.groups[group].shared) {
+      const auto from = std::ranges::lower_bound(layers, std::uint32_t{one.from}, {}, &Layer::number);
+      if (from == layers.end() || from->number != one.from || from->group != group) {
+        return core::refuse(of_group(group, "shared"), core::text("naming layer {} to share", std::uint32_t{one.from}),
+                            "one of the group's layers");
+      }
+      const bool again = std::ranges::binary_search(layers, std::uint32_t{one.layer}, {}, &Layer::number) ||
+                         std::ranges::find(shared, std::uint32_t{one.layer}, &SharedLayer::number) != shared.end();
+      if (again) {
+        return core::refuse(of_group(group, "shared"), core::text("naming layer {} again", std::uint32_t{one.layer}),
+                            "each layer once");
+      }
+      shared.push_back({one.layer, static_cast<std::size_t>(from - layers.begin())});
+    }
+  }
+  std::ranges::sort(shared, {}, &SharedLayer::number);
+  return shared;
 }
 
 // The most whole pages in all sequences, if each has `each` tokens, and `extra` more are spread over them. Spreading is
@@ -287,7 +310,12 @@ Result<Layout> lay_out(const KvCacheSpec& spec) {
   if (Status status = check_spec(spec); !status) return status.error();
   auto layers = number_layers(spec);
   if (!layers) return layers.error();
-  Layout layout{.group_sides = group_sides_of(spec), .layers = std::move(layers).value(), .order = spec.layer_order};
+  auto shared = number_shared(spec, *layers);
+  if (!shared) return shared.error();
+  Layout layout{.group_sides = group_sides_of(spec),
+                .layers = std::move(layers).value(),
+                .shared = std::move(shared).value(),
+                .order = spec.layer_order};
   const Status status = spec.max_bytes ? fill_bytes(layout, spec, *spec.max_bytes)
                                        : measure_all(layout, spec, spec.max_tokens.value_or(1));
   if (!status) return status.error();

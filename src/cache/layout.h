@@ -93,9 +93,15 @@ struct Layer {
   std::size_t group = 0, index = 0;  // `index` counts the layers of the group
 };
 
+struct SharedLayer {
+  std::uint32_t number = 0;  // the model's own
+  std::size_t from = 0;      // in Layout::layers
+};
+
 struct Layout {
   std::vector<GroupSide> group_sides = {};  // keys and values of the first group, of the second, ...
   std::vector<Layer> layers = {};           // numbers rise
+  std::vector<SharedLayer> shared = {};     // likewise
   LayerOrder order = LayerOrder::in_turn;
   KvMemory memory = {};
 

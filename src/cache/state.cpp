@@ -41,6 +41,8 @@ Result<std::size_t> State::find_layer(std::string_view op, std::uint32_t number)
   if (found != layout_.layers.end() && found->number == number) {
     return static_cast<std::size_t>(found - layout_.layers.begin());
   }
+  const auto shared = std::ranges::lower_bound(layout_.shared, number, {}, &SharedLayer::number);
+  if (shared != layout_.shared.end() && shared->number == number) return shared->from;
   return core::refuse({op, {"layer"}}, number, "one of the {} that the groups name", layout_.layers.size());
 }
 

@@ -18,6 +18,10 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   const std::lock_guard lock(mutex_);
   auto index = find_layer(kAppend, input.layer);
   if (!index) return index.error();
+  if (const std::uint32_t own = layout_.layers[*index].number; own != input.layer) {
+    return core::refuse({kAppend, {"layer"}}, core::text("{}, which shares the cache of layer {}", input.layer, own),
+                        "layers with keys and values of their own");
+  }
   auto transaction = transaction_in(kAppend, encoder);
   if (!transaction) return transaction.error();
   if (Status status = check_append(*step, *index, **transaction); !status) return status;
@@ -26,7 +30,8 @@ Status State::append(Encoder& encoder, const std::shared_ptr<Step>& step, const 
   (*transaction)->appends.reserve((*transaction)->appends.size() + 1);  // push_back below must not fail
   std::vector<std::size_t> earlier;
   for (std::size_t layer = 0; layer < layout_.layers.size() && step->takes_turns; ++layer) {
-    if (layer != *index && step->appended[layer].is_set()) earlier.push_back(layer);
+    const bool same_group = layout_.layers[layer].group == layout_.layers[*index].group;
+    if (same_group && layer != *index && step->appended[layer].is_set()) earlier.push_back(layer);
   }
   if (Status status = finish_layers(encoder, *step, earlier, **transaction); !status) return status;
   const std::size_t group = layout_.layers[*index].group;

@@ -108,7 +108,7 @@ Result<KvView> State::view(const Step& step, std::uint32_t number) const {
   };
   if (std::ranges::any_of(step.members, is_done)) {
     return core::refuse({kOp, {"layer"}}, core::text("{}, which is done: not all that its tokens see is there", number),
-                        "the layer that was appended last, or LayerOrder::together");
+                        "the layer of its group that was appended last, or LayerOrder::together");
   }
   return view_of(*layer, lists_of(step, *layer));
 }

@@ -44,7 +44,7 @@ struct Step {
   std::vector<Member> members;
   std::vector<std::int64_t> positions;       // of every token, one member after the other
   std::vector<LayerMark> appended;           // one per layer of the layout
-  bool takes_turns = false;                  // of any member: a layer is done when another is appended
+  bool takes_turns = false;                  // of any member: a layer is done when another of its group is appended
   const Transaction* extended_in = nullptr;  // while that encoder is open: a layer in another could outlive the step
   mutable std::vector<SequenceLists> lists;  // one per group, once a view was asked for
   std::weak_ptr<const void> holders;         // KvSteps, and open encoders that append to it
