@@ -67,7 +67,7 @@ struct DeviceOptions {
   // CPU: if set, the caller's threads are used instead of a pool of the device's own, and submit() returns when the
   // commands have run. It calls run(i) once for each i < tasks, from any threads, and returns when these calls have;
   // tasks are at most `threads`. Whatever it leaves out is done by the thread that submits. It may be called by several
-  // threads at once if several submit.
+  // threads at once if several submit, or load sequences (KvCache::load).
   std::function<void(std::uint32_t tasks, const std::function<void(std::uint32_t)>& run)> parallel_for{};
 
   std::string pipeline_cache{};  // GPU: a file that save_pipelines() writes and open() reads; empty: none

@@ -96,7 +96,7 @@ struct KvCounters {
 struct KvSaveOptions {
   std::uint64_t begin = 0;                // position; a multiple of every group's page
   std::optional<std::uint64_t> end = {};  // the same, and pages before it are sealed where a group seals; none: all
-  std::span<const KvNote> notes = {};     // positions rise, from `begin` to the end
+  std::span<const KvNote> notes = {};     // positions do not fall, from `begin` to the end
 };
 
 // What KvCache::load() takes.
@@ -161,16 +161,16 @@ class ROTA_API KvCache {
   // Seals now what the next step would seal: in every sequence whose steps have all layers, as far as there are pages.
   Status settle(Encoder& encoder);
 
-  // Gives a sequence as bytes, or its whole pages [begin, end) alone. Waits for what was submitted. The sequence stays,
-  // and is settled first, as far as there are pages; a page that has begun to be sealed at a pace is sealed. Its steps
-  // must have all layers, and no open encoder may have changed it. Others may go on meanwhile, and so may the sequence
-  // itself once the first bytes came.
+  // Gives a sequence as bytes, or its whole pages [begin, end) alone. Waits for what was submitted, and submits what
+  // settles the sequence, as far as there are pages; a page that has begun to be sealed at a pace is sealed. Its steps
+  // must have all layers, and no open encoder may have changed it. Other sequences are left alone. They may go on
+  // meanwhile, and so may this one once the first bytes came.
   Status save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options = {});
 
-  // Opens a sequence from such bytes, on this device as on any other: attention, and all that follows, gives the bits
-  // that it would have given where they were saved. Groups must be the same but for their tails. Each page's checksum
-  // is verified. If the call fails nothing has changed.
-  // From memory, such as a mapped file, a CPU's threads load side by side.
+  // Opens a sequence from such bytes, of this device or of any other. Attention, and all that follows, gives the bits
+  // that the saved sequence would give on this device. Groups must be the same but for their tails. Each page's
+  // checksum is verified. If the call fails nothing has changed. From memory, such as a mapped file, a CPU's threads
+  // load side by side.
   Result<KvLoaded> load(const ByteSource& source, const KvLoadOptions& options = {});
   Result<KvLoaded> load(std::span<const std::byte> bytes, const KvLoadOptions& options = {});
 

@@ -166,22 +166,17 @@ Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::
     next->sealed_pages = std::min(pages->sealed_pages, last);
   }
   const auto open_page = [&](const MappedPage& page) -> Status {
-    const bool shared = page.kind == PoolKind::dense && pools_[group_side].of(PoolKind::dense).is_shared(page.physical);
-    if (page.kind == PoolKind::dense && !shared) {
-      next->page_table.push_back(page.physical);
-      return {};
-    }
-    auto to = take(group_side, PoolKind::dense);
+    const bool dense = page.kind == PoolKind::dense;
+    auto to = dense ? own_page(group_side, page.physical, rest, moves_[group_side]) : take(group_side, PoolKind::dense);
     if (!to) return to.error();
-    if (shared) {
-      moves_[group_side].copies.push_back({page.physical, *to, rest});
-    } else {
-      moves_[group_side].unseals.push_back({.from = page.physical, .to = *to, .tokens = rest});
-      if (last == 0 && next->sinks)
-        moves_[group_side].from_sinks.push_back({*next->sinks, *to, std::min(rule.sinks, rest)});
-    }
-    give(group_side, page.kind, page.physical);
     next->page_table.push_back(*to);
+    if (dense && *to == page.physical) return {};
+    give(group_side, page.kind, page.physical);
+    if (dense) return {};
+    moves_[group_side].unseals.push_back({.from = page.physical, .to = *to, .tokens = rest});
+    if (last == 0 && next->sinks) {
+      moves_[group_side].from_sinks.push_back({*next->sinks, *to, std::min(rule.sinks, rest)});
+    }
     return {};
   };
   // What is given may be taken for `last`.

@@ -167,6 +167,7 @@ class Change {
   Result<Pages> pages_in_step(std::size_t group_side, const KvPages& settled, std::uint64_t length);
   Status extend_in_turn(std::size_t group_side, SequenceState& next);
   Result<Pages> without_step(std::size_t group_side, const SequenceState& sequence);
+  Result<std::uint32_t> own_page(std::size_t group_side, std::uint32_t page, std::uint64_t tokens, Moves& moves);
 
   template <class Each>
   Result<SequenceState> each_group_side(SequenceState sequence, std::uint64_t length, const Each& each);

@@ -139,6 +139,14 @@ Status Change::extend_in_turn(std::size_t group_side, SequenceState& next) {
   return {};
 }
 
+// The dense page itself, or another where it is shared, with its first tokens.
+Result<std::uint32_t> Change::own_page(std::size_t group_side, std::uint32_t page, std::uint64_t tokens, Moves& moves) {
+  if (!pools_[group_side].of(PoolKind::dense).is_shared(page)) return page;
+  auto other = take(group_side, PoolKind::dense);
+  if (other) moves.copies.push_back({page, *other, tokens});
+  return other;
+}
+
 // Layers that are done have sealed pages where the others have dense ones, and all must be alike again:
 //
 //   done              | s0 s1 s2   s3 s4 s5 s6 | d7 |         the step began in page 4
@@ -146,7 +154,7 @@ Status Change::extend_in_turn(std::size_t group_side, SequenceState& next) {
 //   without the step  | s0 s1 s2   s3 | d4 |                  d3 is sealed, s4 is restored
 //
 // Pages that were there before the step, and that it left dense, are where they were. The page where it began is not
-// full, so that no other sequence has it.
+// full, so that no other sequence has it; but while it is saved its tokens go to another.
 Result<Pages> Change::without_step(std::size_t group_side, const SequenceState& sequence) {
   const std::uint64_t length = sequence.step_begin;
   const Transition& transition = *sequence.transition;
@@ -173,11 +181,18 @@ Result<Pages> Change::without_step(std::size_t group_side, const SequenceState& 
       if_not.moves.seals.push_back({.from = entry(before, page), .to = entry(after, page), .sinks = sinks});
     }
     if (next->sealed_pages > 0) next->sinks = after.sinks;
-    if (rest > 0) next->page_table.push_back(entry(before, last));
-    if (rest > 0 && last < after.sealed_pages) {
-      if_done.moves.unseals.push_back({.from = entry(after, last), .to = entry(before, last), .tokens = rest});
-      if (last == 0 && after.sinks) {
-        if_done.moves.from_sinks.push_back({*after.sinks, entry(before, last), std::min(rule.sinks, rest)});
+    if (rest > 0) {
+      const std::uint32_t was = entry(before, last);
+      auto open = own_page(group_side, was, rest, if_not.moves);
+      if (!open) return open.error();
+      next->page_table.push_back(*open);
+      if (last < after.sealed_pages) {
+        if_done.moves.unseals.push_back({.from = entry(after, last), .to = *open, .tokens = rest});
+        if (last == 0 && after.sinks) {
+          if_done.moves.from_sinks.push_back({*after.sinks, *open, std::min(rule.sinks, rest)});
+        }
+      } else {
+        if_done.moves.copies = if_not.moves.copies;
       }
     }
   }

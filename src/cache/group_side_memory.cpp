@@ -121,7 +121,7 @@ std::uint64_t GroupSideMemory::bytes() const noexcept {
   return sum;
 }
 
-Status GroupSideMemory::wait_to_write() const {
+Status GroupSideMemory::wait_for_commands() const {
   for (const Slab& slab : slabs_) {
     for (const Buffer* const pool : {&slab.sealed, &slab.dense, &slab.sinks}) {
       const auto& state = runtime::Inside::of(*pool);

@@ -56,8 +56,8 @@ class GroupSideMemory {
 
   std::uint64_t bytes() const noexcept;
 
-  // Waits for every earlier submission that uses a page. Those of pages that are free end with this.
-  Status wait_to_write() const;
+  // Waits for every earlier submission that uses a page. What only an engine can start is Errc::busy.
+  Status wait_for_commands() const;
 
   // A page of a pool, or its first `tokens` where it is dense, in all layers and heads: [layer][head][token][dim], or
   // [layer][head] where it is sealed. Calls visit(Buffer, core::ByteRange) -> Status for what lies together in memory.

@@ -74,19 +74,25 @@ class RoundTrip {
     SequenceState copy = sequence;
     copy.step.reset();
     copy.truncate(length);
-    for (SequenceSide& side : copy.group_sides) side.advance(side.gone(length, length), side.sealed_pages());
+    for (SequenceSide& side : copy.group_sides) {
+      const KvGroup& group = *side.spec().group;
+      const std::uint64_t settled = length > group.tail ? (length - group.tail) / group.page : 0;
+      const bool tail_is_sealed = side.spec().format && side.sealed_pages() > settled;
+      side.advance(tail_is_sealed ? first_seen(group, length) : side.gone(length, length), side.sealed_pages());
+    }
     return copy;
   }
 
-  // Whether the next token would see only what is there.
+  // The page of the oldest key that the newest of `length` tokens sees.
+  static std::uint64_t first_seen(const KvGroup& group, std::uint64_t length) {
+    const std::uint64_t window = group.window.value_or(length);
+    return (length > window ? length - window : 0) / group.page;
+  }
+
   bool has_what_it_sees(const SequenceState& sequence, std::uint64_t length) const {
-    for (std::size_t i = 0; i < sequence.group_sides.size(); ++i) {
-      const KvGroup& group = spec_.groups[i / 2];
-      const std::uint64_t window = group.window.value_or(length + 1);
-      const std::uint64_t seen = length + 1 > window ? length + 1 - window : 0;
-      if (length > 0 && seen / group.page < sequence.group_sides[i].first_page()) return false;
-    }
-    return true;
+    return length == 0 || std::ranges::all_of(sequence.group_sides, [&](const SequenceSide& side) {
+             return first_seen(*side.spec().group, length) >= side.first_page();
+           });
   }
 
   std::optional<SequenceState> load(KvCache& cache, std::span<const std::byte> bytes, const SequenceState& sequence,
@@ -119,11 +125,19 @@ class RoundTrip {
       expect_refusal(loaded.error(), has_what_it_sees(sequence, boundary));
       return {};
     }
+    const SequenceState begun = prefix(sequence, boundary);
     SequenceState copy = prefix(sequence, sequence.length);
+    for (std::size_t i = 0; i < copy.group_sides.size() && boundary < sequence.length; ++i) {
+      SequenceSide& side = copy.group_sides[i];
+      const std::uint64_t there = sequence.group_sides[i].first_page();
+      const bool is_later = there * side.spec().group->page > boundary;
+      side.advance(is_later ? there : begun.group_sides[i].first_page(), side.sealed_pages());
+    }
+    if (boundary == sequence.length) copy = begun;
     copy.sequence = loaded->sequence;
     if (auto rest = cache.load(source_of(*second), {.onto = loaded->sequence}); !rest) {
       EXPECT_EQ(rest.error().code, Errc::out_of_pages) << rest.error().message;
-      copy = prefix(sequence, boundary);  // nothing has changed
+      copy = begun;  // nothing has changed
       copy.sequence = loaded->sequence;
     }
     return copy;

@@ -16,10 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "cache/kv_cache_saved_reference.h"
 #include "core/crc32c.h"
-#include "harness/kv_cache_calls.h"
-#include "harness/on_device.h"
+#include "harness/kv_cache_saved.h"
 #include "harness/saved_sample.h"
 #include "rota/rota.h"
 
@@ -27,9 +25,6 @@
 
 namespace rota::test {
 namespace {
-
-using cache::reference::saved_bytes;
-using Bytes = std::vector<std::byte>;
 
 constexpr std::size_t kHeaderSizeAt = 16, kGroupAt = 64, kKeysAt = kGroupAt + 48;
 
@@ -50,46 +45,6 @@ void sum_again(Bytes& bytes) {
   const auto size = static_cast<std::size_t>(number_at<std::uint64_t>(bytes, kHeaderSizeAt));
   put(bytes, size - 8, core::crc32c(std::span(bytes).first(size - 8)));
 }
-
-class KvCacheSaved : public KvCacheCalls {
- protected:
-  static KvGroup group() {
-    KvGroup one = small_group();
-    one.layers = {3};
-    one.page = 64;
-    one.tail = 30;
-    return one;
-  }
-  static KvCacheSpec spec(const KvGroup& one) {
-    return {.groups = {one}, .max_tokens = 1000, .max_sequences = 4, .max_step_tokens = 300};
-  }
-
-  void expect_unused_but_for(const KvCounters& before) {
-    const KvCounters after = cache.counters();
-    EXPECT_EQ(after.sealed.used, before.sealed.used);
-    EXPECT_EQ(after.dense.used, before.dense.used);
-    EXPECT_EQ(after.sinks.used, before.sinks.used);
-    EXPECT_EQ(after.sealed.shared + after.dense.shared, before.sealed.shared + before.dense.shared);
-    EXPECT_EQ(after.sequences, before.sequences);
-    EXPECT_EQ(after.tokens, before.tokens);
-  }
-
-  // Both ways to load, and the way to read without a cache; returns the message.
-  std::string refusal(const Bytes& bytes, const KvLoadOptions& options = {}, Errc code = Errc::io) {
-    const KvCounters before = cache.counters();
-    const auto from_memory = cache.load(bytes, options);
-    const auto from_source = cache.load(source_of(bytes), options);
-    expect_unused_but_for(before);
-    EXPECT_FALSE(from_memory.ok());
-    EXPECT_FALSE(from_source.ok());
-    if (from_memory || from_source) return "";
-    EXPECT_EQ(from_memory.error().code, code) << from_memory.error().message;
-    EXPECT_EQ(from_source.error().code, code) << from_source.error().message;
-    return from_memory.error().message;
-  }
-
-  KvCache cache = make(spec(group()));
-};
 
 // By docs/saved-sequences.md, not by the code.
 TEST_F(KvCacheSaved, HeadersAreWhatTheDocumentSays) {
@@ -201,6 +156,7 @@ TEST_F(KvCacheSaved, EachFaultHasASentenceOfItsOwn) {
       {"positions 151 to 150", [](Bytes& b) { put(b, 24, std::uint64_t{151}); }},
       {"positions 0 to 18446744073709551615", [](Bytes& b) { put(b, 32, kHuge); }},
       {"not as long as its groups and notes", [](Bytes& b) { put(b, 40, 2U); }},
+      {"1025 groups", [](Bytes& b) { put(b, 40, 1025U); }},
       {"it says 7 bytes", [](Bytes& b) { put(b, 48, std::uint64_t{7}); }},
       {"to be zero", [](Bytes& b) { put(b, 56, std::uint64_t{7}); }},
       {"groups that no cache has", [](Bytes& b) { put(b, kGroupAt + 4, 0U); }},
@@ -323,22 +279,6 @@ TEST_F(KvCacheSaved, SealedPagesFollowSealedPages) {
   EXPECT_EQ(saved_bytes(cache, loaded, {.begin = 64, .end = 192}).value(), rest);
 }
 
-TEST_F(KvCacheSaved, OpenEncodersMakeASequenceBusy) {
-  const Sequence sequence = sequence_of(cache, 150);
-  {
-    Encoder encoder = device.encoder();
-    KvStep step = cache.extend(encoder, sequence, 1).value();
-    EXPECT_EQ(saved_bytes(cache, sequence).error().code, Errc::busy);
-    ASSERT_OK(std::move(encoder).submit());
-    EXPECT_EQ(saved_bytes(cache, sequence).error().code, Errc::invalid_argument) << "a layer is missing";
-    Encoder other = device.encoder();
-    append(other, step, {3});
-    EXPECT_EQ(saved_bytes(cache, sequence).error().code, Errc::busy);
-    ASSERT_OK(std::move(other).submit());
-  }
-  EXPECT_EQ(verify_saved(source_of(saved_bytes(cache, sequence).value()))->end, 151U);
-}
-
 TEST_F(KvCacheSaved, ErrorsOfSinksAndSourcesComeBack) {
   const Sequence sequence = sequence_of(cache, 150);
   const KvCounters before = cache.counters();
@@ -364,73 +304,6 @@ TEST_F(KvCacheSaved, ErrorsOfSinksAndSourcesComeBack) {
   const auto loaded = cache.load(failing);
   EXPECT_EQ(loaded.error().message, "saved sequence: in page 2 of the values of groups[0]: the line is dead");
   expect_unused_but_for(before);
-}
-
-TEST_F(KvCacheSaved, ASequenceLeavesAFullCacheAndReturns) {
-  KvCacheSpec small = spec(group());
-  small.max_tokens = 256;
-  small.max_sequences = 1;
-  cache = make(small);
-  const Sequence sequence = sequence_of(cache, 256);
-  const Bytes bytes = saved_bytes(cache, sequence).value();
-  EXPECT_EQ(cache.load(bytes).error().code, Errc::out_of_pages);
-  ASSERT_OK(cache.close(sequence));
-  EXPECT_EQ(cache.load(bytes)->length, 256U);
-}
-
-// Its pages stay as they are for the reader, whatever becomes of them for the writer.
-TEST_F(KvCacheSaved, ASequenceGoesOnWhileItIsSaved) {
-  KvCacheSpec wide = spec(group());
-  wide.max_tokens = 4000;
-  cache = make(wide);
-  const Sequence sequence = sequence_of(cache, 280);
-  const Bytes wanted = saved_bytes(cache, sequence).value();
-  for (int at = 0; at < 12; ++at) {
-    Encoder forking = device.encoder();
-    const Sequence fork = cache.fork(forking, sequence).value();
-    ASSERT_OK(std::move(forking).submit());
-    Bytes found;
-    int call = 0;
-    const Status status = cache.save(fork, [&](std::span<const std::byte> more) -> Status {
-      found.insert(found.end(), more.begin(), more.end());
-      if (call++ != at) return {};
-      Encoder encoder = device.encoder();
-      if (Status cut = cache.truncate(encoder, fork, 200); !cut) return cut;
-      if (auto fence = std::move(encoder).submit(); !fence) return fence.error();
-      if (Status extended = extend(cache, {{fork, 250}}); !extended) return extended;
-      return cache.close(fork);
-    });
-    ASSERT_OK(status);
-    EXPECT_EQ(found, wanted) << "after call " << at;
-    EXPECT_EQ(cache.counters().sequences, 1U);
-  }
-  ASSERT_OK(cache.close(sequence));
-  const KvCounters counters = cache.counters();
-  EXPECT_EQ(counters.sealed.used + counters.dense.used + counters.sinks.used, 0U);
-}
-
-TEST_F(KvCacheSaved, AThreadSavesAndLoadsWhileAnotherDecodes) {
-  KvCacheSpec wide = spec(group());
-  wide.max_tokens = 20'000;
-  device = Device::open({.device = "cpu", .threads = 2}).value();
-  zeros = device.allocate(16 * sizeof(float)).value();
-  zeros.write(Bytes(zeros.size_bytes())).value();
-  cache = make(wide);
-  const Sequence kept = sequence_of(cache, 290);
-  const Bytes wanted = saved_bytes(cache, kept).value();
-  std::thread other([&] {
-    for (int i = 0; i < 40; ++i) {
-      auto loaded = i % 2 == 0 ? cache.load(wanted) : cache.load(source_of(wanted));
-      ASSERT_OK(loaded);
-      auto found = saved_bytes(cache, loaded->sequence);
-      ASSERT_OK(found);
-      EXPECT_EQ(*found, wanted);
-      ASSERT_OK(cache.close(loaded->sequence));
-    }
-  });
-  const Sequence decoded = sequence_of(cache, 1);
-  for (int i = 0; i < 400; ++i) EXPECT_OK(extend(cache, {{decoded, 1}}));
-  other.join();
 }
 
 // Files outlive versions of the library: this one was written by the first that could.

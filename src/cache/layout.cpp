@@ -19,7 +19,6 @@ constexpr std::uint64_t kMaxWindow = std::uint64_t{1} << 32;
 constexpr std::uint64_t kMaxLayers = 65536;
 constexpr std::uint64_t kMaxHeads = 65536;
 constexpr std::uint64_t kMaxDim = 4096;
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
 
 constexpr std::string_view kOp = "KvCacheSpec";
 
@@ -91,6 +90,8 @@ Status check_group(const KvGroup& group, std::size_t index) {
 
 Status check_spec(const KvCacheSpec& spec) {
   if (spec.groups.empty()) return core::refuse(of("groups"), "empty", "at least one");
+  if (spec.groups.size() > kMaxGroups)
+    return core::refuse(of("groups.size()"), spec.groups.size(), "at most {}", kMaxGroups);
   for (std::size_t index = 0; index < spec.groups.size(); ++index) {
     if (Status status = check_group(spec.groups[index], index); !status) return status;
   }
@@ -117,6 +118,8 @@ Result<std::vector<Layer>> number_layers(const KvCacheSpec& spec) {
       layers.push_back({spec.groups[group].layers[index], group, index});
     }
   }
+  if (layers.size() > kMaxLayers)
+    return core::refuse(of("layers of all groups"), layers.size(), "at most {}", kMaxLayers);
   std::ranges::sort(layers, {}, &Layer::number);
   const auto twice = std::ranges::adjacent_find(layers, {}, &Layer::number);
   if (twice == layers.end()) return layers;

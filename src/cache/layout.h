@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,11 @@ struct PageRule {
     return (layers * since + within - 1) / within;
   }
 };
+
+inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;  // of a cache, or of a saved sequence
+inline constexpr std::uint64_t kMaxGroups = 1024;
+// Tokens of a sequence: what rope() takes.
+inline constexpr auto kMaxLength = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
 
 inline constexpr std::size_t kGroupSideCounters = 2;  // u64 each
 

@@ -18,7 +18,8 @@ namespace rota::cache {
 // What ends the header and each part: a checksum, and 0 or the part's number.
 inline constexpr std::uint64_t kSumBytes = 8;
 
-inline constexpr std::uint64_t kPiece = std::uint64_t{1} << 16;  // bytes that are read before there is memory for more
+// Bytes that are read before there is memory for more, and summed while they are in a core's cache.
+inline constexpr std::uint64_t kPiece = std::uint64_t{1} << 16;
 
 inline Error bad_saved(const std::string& what) { return {Errc::io, core::text("saved sequence: {}", what)}; }
 

@@ -20,8 +20,6 @@ constexpr std::uint32_t kByteOrder = 0x01020304;
 constexpr std::uint32_t kForeignByteOrder = 0x04030201;
 constexpr std::uint64_t kFixedBytes = 64, kGroupBytes = 48, kSideBytes = 64, kNoteBytes = 16;
 constexpr std::uint32_t kSealed = 0xffffffff, kInKeys = 0xfffffffe;  // where the type of elements would be
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 60;
-constexpr auto kMaxEnd = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());
 
 class Writer {
  public:
@@ -44,13 +42,11 @@ std::uint64_t pages_bytes(const GroupSide& group_side, const KvSavedSide& side, 
   const std::uint64_t sealed = std::max(side.first_page, std::min(side.sealed_pages, side.end_page)) - side.first_page;
   const std::uint64_t dense_from = std::min((side.first_page + sealed) * group_side.rule.page, end);
   const std::uint64_t dense_end = side.end_page > side.first_page ? end : dense_from;
-  std::uint64_t bytes = (side.has_sinks ? group_side.rule.sinks : 0) * group_side.slot_bytes();
-  if (group_side.format) {
-    const std::uint64_t heads = detail::saturating_multiply(group_side.layers, group_side.heads);
-    bytes += detail::saturating_multiply(sealed, detail::saturating_multiply(heads, page_bytes(*group_side.format)));
-  }
-  const std::uint64_t dense = detail::saturating_multiply(dense_end - dense_from, group_side.slot_bytes());
-  return bytes > kMaxBytes || dense > kMaxBytes ? kMaxBytes + 1 : bytes + dense;
+  const std::uint64_t slots = dense_end - dense_from + (side.has_sinks ? group_side.rule.sinks : 0);
+  const std::uint64_t dense = detail::saturating_multiply(slots, group_side.slot_bytes());
+  const std::uint64_t heads = detail::saturating_multiply(group_side.layers, group_side.heads);
+  const std::uint64_t page = group_side.format ? detail::saturating_multiply(heads, page_bytes(*group_side.format)) : 0;
+  return std::min(dense, kMaxBytes) + std::min(detail::saturating_multiply(sealed, page), kMaxBytes);
 }
 
 void write_side(Writer& out, const GroupSide& group_side, const KvSavedSide& side) {
@@ -253,9 +249,10 @@ Result<SavedLayout> read_saved_layout(const ByteSource& source) {
   const std::uint32_t notes = in.u32();
   const std::uint64_t bytes = in.u64();
   if (in.u64() != 0) return bad_saved("bytes that are to be zero are not");
-  if (saved.begin > saved.end || saved.end > kMaxEnd) {
+  if (saved.begin > saved.end || saved.end > kMaxLength) {
     return bad_saved(core::text("positions {} to {}", saved.begin, saved.end));
   }
+  if (groups > kMaxGroups) return bad_saved(core::text("{} groups", groups));
   for (std::uint32_t i = 0; i < groups && in.ok(); ++i) {
     auto group = read_group(in);
     if (!group) return group.error();

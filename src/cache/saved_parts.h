@@ -10,6 +10,7 @@
 #include "cache/page_use.h"
 #include "cache/saved_header.h"
 #include "rota/kv_saved.h"
+#include "rota/kv_view.h"
 
 // What follows the header of a saved sequence.
 
@@ -27,6 +28,12 @@ struct SavedPart {
   std::uint32_t number = 0;  // counts the parts
 
   std::string name(const SavedLayout& of_saved) const;
+
+  // The page of a pool, of a sequence that has it. Precondition: it is no note.
+  PageUse page_in(const KvPages& pages) const {
+    if (kind == Kind::sinks) return {of, PoolKind::sinks, pages.sinks.value_or(0)};
+    return {of, pool, pages.page_table[page - pages.first_page]};
+  }
 };
 
 // The parts of a saved sequence in their order: by the position at which they end, so that a reader who wants a prefix

@@ -28,10 +28,19 @@ Result<std::uint32_t> SequenceTable::find(const core::Refusal& refusal, Sequence
   return sequence.index;
 }
 
+SequenceEntry* SequenceTable::find(Sequence sequence) noexcept {
+  if (sequence.cache != id_ || sequence.index >= entries_.size()) return nullptr;
+  SequenceEntry& entry = entries_[sequence.index];
+  return entry.open && entry.generation == sequence.generation ? &entry : nullptr;
+}
+
 Result<std::uint32_t> SequenceTable::find_to_change(const core::Refusal& refusal, Sequence sequence,
                                                     const Transaction& transaction) const {
   auto index = find(refusal, sequence);
   if (!index || !entries_[*index].is_held_against(transaction)) return index;
+  if (entries_[*index].loads != Loads::no) {
+    return busy(core::refuse(refusal, "being loaded", "the load's end before: wait() tells when"));
+  }
   return busy(core::refuse(refusal, "changed in another encoder that is not submitted yet",
                            "that encoder, or its end before: wait() tells when"));
 }
@@ -65,6 +74,7 @@ void SequenceTable::vacate(std::uint32_t index) noexcept {
   entry.state = {};
   entry.before.reset();
   entry.changed_in = nullptr;
+  entry.loads = Loads::no;
   entry.open = false;
   ++entry.generation;
   free_.push_back(index);

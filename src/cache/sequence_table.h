@@ -14,6 +14,9 @@
 
 namespace rota::cache {
 
+// Whether a load() goes on that will change a sequence. Nobody knows a new one yet.
+enum class Loads : std::uint8_t { no, anew, onto };
+
 // One sequence, or room for one.
 struct SequenceEntry {
   SequenceState state = {};
@@ -24,9 +27,10 @@ struct SequenceEntry {
   std::size_t named_at = 0;                  // and where in NewStates
   Transaction* changed_in = nullptr;         // the open encoder that changed it: others wait for its end
   std::optional<SequenceState> before = {};  // the state before that; none where the sequence was forked there
+  Loads loads = Loads::no;
 
   bool is_held_against(const Transaction& transaction) const noexcept {
-    return changed_in != nullptr && changed_in != &transaction;
+    return loads != Loads::no || (changed_in != nullptr && changed_in != &transaction);
   }
 };
 
@@ -44,6 +48,9 @@ class SequenceTable {
   std::span<const SequenceEntry> entries() const noexcept { return entries_; }
 
   Sequence handle(std::uint32_t index) const noexcept { return {id_, index, entries_[index].generation}; }
+
+  // An open sequence, or null.
+  SequenceEntry* find(Sequence sequence) noexcept;
 
   // The index of an open sequence.
   Result<std::uint32_t> find(const core::Refusal& refusal, Sequence sequence) const;

@@ -93,10 +93,10 @@ Status State::wait(Sequence sequence, std::chrono::milliseconds at_most) const {
     const SequenceEntry& entry = sequences_[*index];
     const Step* const step = entry.state.step.get();
     const auto is_recorded = [](const LayerMark& mark) { return mark.recorded_in != nullptr; };
-    const bool held = entry.changed_in != nullptr ||
+    const bool held = entry.changed_in != nullptr || entry.loads != Loads::no ||
                       (step != nullptr && std::ranges::any_of(step->appended, is_recorded)) ||
                       (entry.state.transition && std::ranges::any_of(entry.state.transition->done, is_recorded));
-    if (!held && !transactions_.pages_wait(short_until)) return {};
+    if (!held && !transactions_.pages_wait(short_until) && !transactions_.waits_for_saves()) return {};
     if (!in_time) {
       return busy(core::refuse(of_sequence, core::text("held by an encoder after {} ms, or pages are", at_most.count()),
                                "the encoder's end"));

@@ -27,18 +27,19 @@ namespace rota::cache {
 enum class CounterOf : std::uint8_t { append, seal };
 
 // Everything that the handles of one cache share. One mutex guards all that is not const, and is held by every call
-// from its first check to its last change.
+// from its first check to its last change; but not by save() and load() while bytes move.
 //
 //   state.cpp              creation, opening and closing, waiting
 //   state_change.cpp       calls that change sequences: extend, fork, truncate, settle
 //   state_transaction.cpp  what these have in common: plan, record, apply, and the encoder's end
 //   state_append.cpp       a layer's keys and values
-//   state_saved.cpp        sequences as bytes: save, load
+//   state_save.cpp         a sequence leaves as bytes
+//   state_load.cpp         a sequence comes back
 //   state_view.cpp         views and counters
 //
 // Invariants, whenever the mutex is free:
 //  - A page's count of users in its pool is the number of states that have the page, plus the uses that were given up
-//    and wait: in `given` of an open transaction, or in the retire list.
+//    and wait: in `given` of an open transaction, or in the retire list; plus those of saves and loads that go on.
 //  - A call that fails has changed nothing that another call can see. For this, everything that may fail (planning,
 //    reserving, recording) precedes apply(), which is noexcept.
 //  - A KvPages is never changed once a state or a view has it.
@@ -118,6 +119,8 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
 
   // The encoder's transaction, begun if this is its first call.
   Result<Transaction*> transaction_in(std::string_view op, Encoder& encoder);
+  // What a lack of pages is: busy, if it will pass.
+  Error shortage(const Error& error, const Transaction* transaction);
   void complete(Planning& planning);
   void settle_all(Planning& planning, bool also_at_a_pace);
   void settle_one(Planning& planning, std::uint32_t index, bool also_at_a_pace);
@@ -141,12 +144,16 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Status finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
                        Transaction& transaction);
 
-  // Saving and loading: see state_saved.cpp.
-  class Pinned;
+  // Saving and loading.
+  class Saving;
   class Loading;
-  Status settle_to_save(Encoder& encoder, Sequence sequence);
+  Status wait_for_commands() const;
+  Status check_boundary(const core::Refusal& refusal, std::uint64_t position) const;
+  Status check_save(const SequenceState& state, const KvSaveOptions& options) const;
+  Result<bool> settle_to_save(std::string_view op, Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;
-  Status save_part(const SavedPart& part, const SequenceState& state, SavedWriter& writer) const;
+  void use_pages(const SavedLayout& layout, const SequenceState& state, Saving& saving) const;
+  Status read_page(const SavedPart& part, const PageUse& use, const ByteSink& sink) const;
   Status check_to_load(const SavedLayout& saved, const KvLoadOptions& options) const;
   Status begin_load(const std::optional<Sequence>& onto, std::uint64_t begin, Loading& loading);
   Result<Change::LoadedSide> loaded_side(const SavedLayout& saved, std::size_t group_side, std::uint64_t length,

@@ -11,9 +11,7 @@ namespace {
 constexpr std::string_view kExtend = "KvCache::extend";
 constexpr std::string_view kFork = "KvCache::fork";
 constexpr std::string_view kTruncate = "KvCache::truncate";
-constexpr std::string_view kSave = "KvCache::save";
 constexpr std::uint64_t kMaxExtension = 65536;
-constexpr auto kMaxLength = static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max());  // what rope() takes
 
 }  // namespace
 
@@ -59,9 +57,7 @@ Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, st
   Planning planning{**transaction, change, states};
   complete(planning);
   if (Status status = plan(planning); !status) {
-    if (!change.lacks_pages() || !transactions_.note_shortage(**transaction)) return status;
-    return Error{Errc::busy,
-                 core::text("{}, some until other encoders end: wait() tells when", status.error().message)};
+    return change.lacks_pages() ? shortage(status.error(), *transaction) : status;
   }
   settle_all(planning, false);
   if (Status status = carry_out(encoder, **transaction, change, states); !status) return status;
@@ -218,21 +214,25 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
 }
 
 // Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
-// sequence can leave a cache that is full.
-Status State::settle_to_save(Encoder& encoder, Sequence sequence) {
-  const core::Refusal of_sequence{kSave, {"sequence"}};
-  auto transaction = transaction_in(kSave, encoder);
+// sequence can leave a cache that is full. Returns whether there is anything to submit.
+Result<bool> State::settle_to_save(std::string_view op, Encoder& encoder, Sequence sequence,
+                                   const KvSaveOptions& options) {
+  const core::Refusal of_sequence{op, {"sequence"}};
+  auto transaction = transaction_in(op, encoder);
   if (!transaction) return transaction.error();
   auto index = sequences_.find_to_change(of_sequence, sequence, **transaction);
   if (!index) return index.error();
   const SequenceState& state = sequences_[*index].state;
-  if (Status status = check_finished(of_sequence, state, **transaction); !status) return status;
+  if (Status status = check_finished(of_sequence, state, **transaction); !status) return status.error();
+  if (Status status = check_save(state, options); !status) return status.error();
   Change change(layout_, pools_, (*transaction)->given);
   NewStates states(sequences_);
   Planning planning{**transaction, change, states};
   if (state.transition) states.set(*index, change.completed(state), false);
   settle_one(planning, *index, false);
-  return states.list().empty() ? Status() : carry_out(encoder, **transaction, change, states);
+  if (states.list().empty()) return false;
+  if (Status status = carry_out(encoder, **transaction, change, states); !status) return status.error();
+  return true;
 }
 
 Status State::settle(Encoder& encoder) {

@@ -55,6 +55,11 @@ void State::settle_one(Planning& planning, std::uint32_t index, bool also_at_a_p
   planning.change.merge(std::move(other));
 }
 
+Error State::shortage(const Error& error, const Transaction* transaction) {
+  if (!transactions_.note_shortage(transaction)) return error;
+  return {Errc::busy, core::text("{}, some until other encoders or saves end: wait() tells when", error.message)};
+}
+
 // Reserves everything that apply() appends to, so that it cannot fail.
 void State::prepare(Transaction& transaction, const Change& change, const NewStates& states) {
   transaction.sequences.reserve(transaction.sequences.size() + states.list().size());

@@ -132,7 +132,7 @@ KvCounters State::counters() const noexcept {
     add(counters.step, PoolKind::step, memory.step);
   }
   for (const SequenceEntry& entry : sequences_.entries()) {
-    counters.sequences += entry.open ? 1 : 0;
+    counters.sequences += entry.open && entry.loads != Loads::anew ? 1 : 0;
     counters.tokens += entry.state.length;
   }
   return counters;

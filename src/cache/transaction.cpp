@@ -47,10 +47,11 @@ void OpenTransactions::reuse_retired() noexcept {
   });
 }
 
-bool OpenTransactions::note_shortage(const Transaction& transaction) noexcept {
-  if (!pages_wait(last_serial_, &transaction)) return false;
-  short_until_ = last_serial_;
-  return true;
+bool OpenTransactions::note_shortage(const Transaction* transaction) noexcept {
+  const bool of_encoders = pages_wait(last_serial_, transaction);
+  if (of_encoders) short_until_ = last_serial_;
+  short_of_saved_ = saves_ > 0;
+  return of_encoders || short_of_saved_;
 }
 
 bool OpenTransactions::pages_wait(std::uint64_t serial, const Transaction* except) const noexcept {

@@ -92,10 +92,17 @@ class OpenTransactions {
   // Frees the pages that no open encoder can touch any more.
   void reuse_retired() noexcept;
 
-  // After a lack of pages: whether the end of another encoder than the transaction's may bring some. Then
-  // short_until() is its serial, or that of a later one.
-  bool note_shortage(const Transaction& transaction) noexcept;
+  // After a lack of pages: whether the end of a save, or of another encoder than the transaction's, may bring some.
+  // Then short_until() is the encoder's serial, or that of a later one.
+  bool note_shortage(const Transaction* transaction) noexcept;
   std::uint64_t short_until() const noexcept { return short_until_; }
+
+  // Saves, which use pages of sequences that may go on.
+  void begin_save() noexcept { ++saves_; }
+  void end_save() noexcept {
+    if (--saves_ == 0) short_of_saved_ = false;
+  }
+  bool waits_for_saves() const noexcept { return short_of_saved_; }
 
   // Whether pages wait for the end of an encoder with a serial of at most `serial`.
   bool pages_wait(std::uint64_t serial, const Transaction* except = nullptr) const noexcept;
@@ -111,6 +118,8 @@ class OpenTransactions {
   std::vector<Retired> retired_;
   std::uint64_t last_serial_ = 0;
   std::uint64_t short_until_ = 0;
+  std::uint64_t saves_ = 0;
+  bool short_of_saved_ = false;  // pages were short while a save went on that still does
 };
 
 }  // namespace rota::cache

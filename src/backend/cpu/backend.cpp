@@ -118,12 +118,12 @@ class CpuBackend final : public runtime::Backend {
   // Threads of the pool lead and help with commands, so these are others, which live as long as the call.
   void run_beside_commands(std::uint64_t most, const std::function<void()>& run) override {
     const auto others = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, info_.threads)) - 1;
-    if (parallel_for_ && others > 0) parallel_for_(others, [&](std::uint32_t) { run(); });
     std::vector<std::thread> threads;
     try {
+      if (parallel_for_ && others > 0) parallel_for_(others, [&](std::uint32_t) { run(); });
       const core::BlockedSignals blocked;
       while (!parallel_for_ && threads.size() < others) threads.emplace_back(run);
-    } catch (const std::exception&) {  // those that there are suffice
+    } catch (...) {  // threads that there are suffice
     }
     run();
     for (std::thread& thread : threads) thread.join();

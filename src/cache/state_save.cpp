@@ -1,0 +1,236 @@
+#include <algorithm>
+#include <utility>
+
+#include "cache/state.h"
+#include "runtime/device_state.h"
+
+// A sequence leaves as bytes:
+//
+//   wait for commands   lock: settle the sequence, use its pages once more   submit, wait   read pages, give bytes
+//
+// The mutex is not held while bytes move, and pages end their uses as soon as they were read.
+
+namespace rota::cache {
+namespace {
+
+constexpr std::string_view kSave = "KvCache::save";
+constexpr std::size_t kReadBytes = std::size_t{1} << 18;  // at once: a core's cache holds it
+
+core::Refusal of_option(std::string_view field) { return {kSave, {"options", {}, field}}; }
+
+// Whether the sequence, as it goes on, does something to the page: what is behind the tail is sealed or taken back, and
+// all of a window leaves. Pools are sized for that, and not for a save.
+bool goes_on(const SavedPart& part, const GroupSide& group_side, std::uint64_t length) {
+  const PageRule& rule = group_side.rule;
+  if (part.kind == SavedPart::Kind::sinks || rule.window) return true;
+  if (part.pool == PoolKind::sealed) return false;
+  return rule.seals || (part.page + 1) * rule.page + rule.tail > length;
+}
+
+}  // namespace
+
+// Pages that stay as they are, whatever becomes of their sequence, until they were read.
+class State::Saving {
+ public:
+  struct Page {
+    SavedPart part;
+    PageUse use = {};
+    bool in_use = false;
+    std::optional<std::vector<std::byte>> copy = {};  // of what goes on
+  };
+
+  // Precondition: the mutex is held. So it is in add().
+  explicit Saving(State& owner) noexcept : owner_(owner) { owner.transactions_.begin_save(); }
+  ~Saving() {
+    const std::lock_guard lock(owner_.mutex_);
+    for (Page& page : pages_) end_use(page);
+    owner_.transactions_.end_save();
+    owner_.ended_.notify_all();
+  }
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+
+  void add(const SavedPart& part, const PageUse& use, bool is_copied) {
+    Page& page = pages_.emplace_back(Page{part, use});
+    if (is_copied) page.copy.emplace();
+    owner_.pools_[use.group_side].of(use.kind).share(use.page);
+    page.in_use = true;
+  }
+
+  // Reads what goes on with the sequence, and lets go of it.
+  Status copy_what_goes_on() {
+    for (Page& page : pages_) {
+      if (!page.copy) continue;
+      const auto into_copy = [&](std::span<const std::byte> bytes) -> Status {
+        page.copy->insert(page.copy->end(), bytes.begin(), bytes.end());
+        return {};
+      };
+      if (Status status = owner_.read_page(page.part, page.use, into_copy); !status) return status;
+    }
+    const std::lock_guard lock(owner_.mutex_);
+    for (Page& page : pages_) {
+      if (page.copy) end_use(page);
+    }
+    owner_.ended_.notify_all();
+    return {};
+  }
+
+  Status give(Page& page, SavedWriter& writer) {
+    if (page.copy) {
+      Status status = writer.write(*page.copy);
+      page.copy.reset();
+      return status;
+    }
+    const auto into_writer = [&](std::span<const std::byte> bytes) { return writer.write(bytes); };
+    Status status = owner_.read_page(page.part, page.use, into_writer);
+    const std::lock_guard lock(owner_.mutex_);
+    end_use(page);
+    return status;
+  }
+
+  std::vector<Page>& pages() noexcept { return pages_; }
+
+ private:
+  // Commands that touch the page have uses of their own.
+  void end_use(Page& page) noexcept {
+    if (std::exchange(page.in_use, false)) owner_.pools_[page.use.group_side].of(page.use.kind).release(page.use.page);
+  }
+
+  State& owner_;
+  std::vector<Page> pages_;
+};
+
+Status State::save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options) {
+  if (!sink) return core::refuse({kSave, {"sink"}}, "empty", "a function that takes bytes");
+  // An engine may hold commands back that it alone can submit: then nothing has changed yet.
+  if (Status status = wait_for_commands(); !status) return status;
+  std::optional<Saving> saving;
+  SavedLayout layout;
+  {
+    Encoder encoder = runtime::Inside::device(device_).encoder();
+    bool has_commands = false;
+    {
+      const std::lock_guard lock(mutex_);
+      auto settled = settle_to_save(kSave, encoder, sequence, options);
+      if (!settled) return settled.error();
+      has_commands = *settled;
+      const SequenceState& state = sequences_[sequence.index].state;
+      auto saved = saved_layout(state, options);
+      if (!saved) return saved.error();
+      layout = std::move(saved).value();
+      saving.emplace(*this);
+      use_pages(layout, state, *saving);
+    }
+    if (has_commands) {
+      if (auto fence = std::move(encoder).submit(); !fence) return fence.error();
+    }
+  }
+  if (Status status = wait_for_commands(); !status) return status;
+  if (Status status = saving->copy_what_goes_on(); !status) return status;
+  if (Status status = sink(saved_header(layout)); !status) return status;
+  SavedWriter writer(sink);
+  for (Saving::Page& page : saving->pages()) {
+    Status status = page.part.kind == SavedPart::Kind::note ? writer.write(options.notes[page.part.of].bytes)
+                                                            : saving->give(page, writer);
+    if (status) status = writer.end(page.part);
+    if (!status) return status;
+  }
+  return {};
+}
+
+Status State::wait_for_commands() const {
+  for (const GroupSideMemory& memory : memory_) {
+    if (Status status = memory.wait_for_commands(); !status) return status;
+  }
+  return {};
+}
+
+void State::use_pages(const SavedLayout& layout, const SequenceState& state, Saving& saving) const {
+  SavedParts parts(layout);
+  while (const auto part = parts.next()) {
+    if (part->kind == SavedPart::Kind::note) {
+      saving.pages().push_back({*part});
+    } else {
+      saving.add(*part, part->page_in(*state.group_sides[part->of]),
+                 goes_on(*part, layout_.group_sides[part->of], state.length));
+    }
+  }
+}
+
+// What can be said before anything is settled. A page will be sealed if it is due.
+Status State::check_save(const SequenceState& state, const KvSaveOptions& options) const {
+  const std::uint64_t end = options.end.value_or(state.length);
+  if (end > state.length) {
+    return core::refuse(of_option("end"), end, "at most the {} tokens of the sequence", state.length);
+  }
+  if (options.begin > end) return core::refuse(of_option("begin"), options.begin, "at most {}", end);
+  if (Status status = check_boundary(of_option("begin"), options.begin); !status) return status;
+  if (options.end) {
+    if (Status status = check_boundary(of_option("end"), end); !status) return status;
+  }
+  for (std::size_t i = 0; options.end && i < layout_.group_sides.size(); ++i) {
+    const PageRule& rule = layout_.group_sides[i].rule;
+    const std::uint64_t sealed = std::max(state.group_sides[i]->sealed_pages, rule.sealed_pages(state.length));
+    if (!rule.seals || sealed >= end / rule.page) continue;
+    return core::refuse(of_option("end"), end, "at most {}: later pages of {} are not sealed yet", sealed * rule.page,
+                        layout_.group_sides[i].name());
+  }
+  std::uint64_t before = options.begin;
+  for (std::size_t i = 0; i < options.notes.size(); ++i) {
+    const std::uint64_t position = options.notes[i].position;
+    const core::Refusal refusal{kSave, {"options.notes", i, "position"}};
+    if (position < before || position > end) return core::refuse(refusal, position, "{} to {}", before, end);
+    if (position != end) {
+      if (Status status = check_boundary(refusal, position); !status) return status;
+    }
+    before = position;
+  }
+  return {};
+}
+
+Status State::check_boundary(const core::Refusal& refusal, std::uint64_t position) const {
+  for (const GroupSide& group_side : layout_.group_sides) {
+    if (position % group_side.rule.page == 0) continue;
+    return core::refuse(refusal, position, "a multiple of the {} tokens of a page", group_side.rule.page);
+  }
+  return {};
+}
+
+Result<SavedLayout> State::saved_layout(const SequenceState& state, const KvSaveOptions& options) const {
+  const std::uint64_t end = options.end.value_or(state.length);
+  SavedLayout layout{.saved = {.begin = options.begin, .end = end}, .group_sides = layout_.group_sides};
+  for (const KvGroup& group : spec_.groups) layout.saved.groups.push_back({.group = group});
+  for (std::size_t i = 0; i < layout.group_sides.size(); ++i) {
+    if (layout_.group_sides[i].in_keys) continue;
+    const PageRule& rule = layout_.group_sides[i].rule;
+    const KvPages& pages = *state.group_sides[i];
+    if (options.end && rule.seals && pages.sealed_pages < end / rule.page) {
+      return Error{Errc::out_of_pages,
+                   core::text("{}: pages of {} before position {} are due, and there is no page left "
+                              "to seal them into",
+                              kSave, layout_.group_sides[i].name(), end)};
+    }
+    layout.side(i) = {.first_page = std::min(std::max(pages.first_page, options.begin / rule.page), rule.pages(end)),
+                      .sealed_pages = rule.seals ? std::min(pages.sealed_pages, end / rule.page) : 0,
+                      .end_page = rule.pages(end)};
+  }
+  for (const KvNote& note : options.notes) layout.saved.notes.push_back({note.position, note.bytes.size()});
+  if (Status status = cache::complete(layout); !status) return status.error();
+  return layout;
+}
+
+// Precondition: no command that writes to the page is in flight.
+Status State::read_page(const SavedPart& part, const PageUse& use, const ByteSink& sink) const {
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kReadBytes, part.bytes)));
+  return memory_[part.of].for_each_range(use, part.tokens, [&](const Buffer& buffer, core::ByteRange range) -> Status {
+    const runtime::Memory& memory = *runtime::Inside::of(buffer)->memory();
+    for (; range.size() > 0; range.begin += std::min<std::uint64_t>(piece.size(), range.size())) {
+      const auto bytes = std::span(piece).first(std::min<std::uint64_t>(piece.size(), range.size()));
+      if (Status status = device_->backend().read(memory, range.begin, bytes); !status) return status;
+      if (Status status = sink(bytes); !status) return status;
+    }
+    return {};
+  });
+}
+
+}  // namespace rota::cache
