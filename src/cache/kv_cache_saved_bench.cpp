@@ -22,6 +22,12 @@ namespace {
 constexpr std::uint32_t kLayers = 32, kHeads = 8, kDim = 128;
 constexpr std::uint64_t kTokens = 32768, kChunk = 2048;
 
+#if defined(MAP_POPULATE)
+constexpr int kMapping = MAP_SHARED | MAP_POPULATE;
+#else
+constexpr int kMapping = MAP_SHARED;
+#endif
+
 using Bytes = std::vector<std::byte>;
 
 struct Cache {
@@ -87,7 +93,7 @@ class File {
     }
   }
   void load_into(Cache& cache) const {
-    void* const mapped = mmap(nullptr, size_, PROT_READ, MAP_SHARED | MAP_POPULATE, fileno(file_), 0);
+    void* const mapped = mmap(nullptr, size_, PROT_READ, kMapping, fileno(file_), 0);
     cache.load({static_cast<const std::byte*>(mapped), size_});
     munmap(mapped, size_);
   }
