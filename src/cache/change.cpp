@@ -310,8 +310,11 @@ Result<SequenceState> Change::loaded(SequenceState sequence, std::uint64_t lengt
 Result<SequenceState> Change::truncated(const SequenceState& sequence, std::uint64_t length,
                                         std::uint64_t first_query) {
   return each_group_side(sequence, length, [&](std::size_t group_side, const Pages& pages) -> Result<Pages> {
-    auto settled =
-        settle(group_side, pages, {sequence.length, first_query, group_sides_[group_side].rule.pages(length)});
+    // The newest page that is due has its time, if it is sealed at a pace.
+    const PageRule& rule = group_sides_[group_side].rule;
+    const std::uint64_t due = rule.sealed_pages(sequence.length);
+    const std::uint64_t end = std::min(rule.pages(length), rule.within > 0 && due > 0 ? due - 1 : due);
+    auto settled = settle(group_side, pages, {sequence.length, first_query, end});
     if (!settled) return settled;
     return truncate(group_side, *settled, length);
   });

@@ -83,6 +83,10 @@ class Change {
   // Settles, but seals only pages that stay, and then cuts.
   Result<SequenceState> truncated(const SequenceState& sequence, std::uint64_t length, std::uint64_t first_query);
   Result<SequenceState> cut(const SequenceState& sequence, std::uint64_t length);
+  // Whether what is sealed at a pace is still due with `length` tokens; if so, the shorter sequence in the same
+  // transition.
+  bool keeps_pace(const SequenceState& sequence, std::uint64_t length) const;
+  Result<SequenceState> cut_at_a_pace(const SequenceState& sequence, std::uint64_t length);
   // As before its step, of which some layers are done or not even appended; or without any token.
   Result<SequenceState> without_step(const SequenceState& sequence);
   SequenceState emptied(const SequenceState& sequence);

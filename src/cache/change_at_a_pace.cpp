@@ -154,4 +154,36 @@ void Change::complete_group(std::size_t group, SequenceState& next) {
   std::erase_if(transition.leaving, [&](const PageUse& use) { return is_of_group(use.group_side); });
 }
 
+bool Change::keeps_pace(const SequenceState& sequence, std::uint64_t length) const {
+  if (!sequence.transition || !sequence.transition->at_a_pace) return false;
+  for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    const Pages& after = sequence.group_sides[group_side];
+    if (sequence.transition->before[group_side] == after) continue;
+    if (group_sides_[group_side].rule.sealed_pages(length) < after->sealed_pages) return false;
+  }
+  return true;
+}
+
+// Behind the page that is being sealed, both page tables are the same.
+Result<SequenceState> Change::cut_at_a_pace(const SequenceState& sequence, std::uint64_t length) {
+  const std::shared_ptr<Transition> transition = new_transition(sequence);
+  auto next = cut(sequence, length);
+  if (!next) return next;
+  for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    const Pages& after = next->group_sides[group_side];
+    Pages& before = transition->before[group_side];
+    if (before == sequence.group_sides[group_side]) {
+      before = after;
+      continue;
+    }
+    auto shorter = std::make_shared<KvPages>(*before);
+    const auto same = static_cast<std::ptrdiff_t>(after->sealed_pages - after->first_page);
+    shorter->page_table.resize(static_cast<std::size_t>(same));
+    shorter->page_table.insert(shorter->page_table.end(), after->page_table.begin() + same, after->page_table.end());
+    before = std::move(shorter);
+  }
+  next->transition = transition;
+  return next;
+}
+
 }  // namespace rota::cache

@@ -124,6 +124,38 @@ TEST_F(KvCacheLayers, TheSameTokensEndAsTheSameBytesWhateverTheChunks) {
   }
 }
 
+// Drafts are taken back all the time: no call seals more than its share of layers.
+TEST_F(KvCacheLayers, SpeculativeDecodingKeepsThePace) {
+  KvGroup group = small_group();
+  group.layers = first_layers(16);
+  KvCache cache = make({.groups = {group}, .max_tokens = 1000, .seal_within = 64});
+  const Sequence sequence = cache.open_sequence().value();
+  const auto sealed_pages = [&] {
+    std::uint64_t sum = 0;
+    for (const std::uint32_t layer : group.layers) {
+      sum += cache.view({&sequence, 1}, layer)->k.sequences.front()->sealed_pages;
+    }
+    return sum;
+  };
+  std::uint64_t before = 0;
+  std::uint64_t most = 0;
+  const auto look = [&] {
+    const std::uint64_t now = sealed_pages();
+    most = std::max(most, now - before);
+    before = now;
+  };
+  for (std::uint64_t length = 0; length < 600; ++length) {
+    ASSERT_OK(KvCacheCalls::extend(cache, {{sequence, 4}}));
+    look();
+    Encoder encoder = device.encoder();
+    ASSERT_OK(cache.truncate(encoder, sequence, length + 1));
+    ASSERT_OK(std::move(encoder).submit());
+    look();
+  }
+  EXPECT_LE(most, 2U) << "of 16 layers, in one call";
+  EXPECT_GE(before, 16U * 7);
+}
+
 // As Gemma 3n: its last layers see the keys and values of the last ones that have some, of either kind.
 TEST_F(KvCacheLayers, SharedLayersSeeTheLayerThatTheyShare) {
   KvCacheSpec shares = spec(LayerOrder::in_turn);

@@ -104,14 +104,17 @@ class SequenceSide {
   }
 
   // Whether a step to `length` takes turns: layer after layer, its tokens are dense and then as if settled. That is so
-  // if it needs more dense pages than the sequence, when it is settled, has before it and after it.
-  bool takes_turns(LayerOrder order, std::uint64_t length) const {
-    if (order == LayerOrder::together || (!spec_->format && !spec_->group->window)) return false;
+  // if it needs more dense pages than the sequence, when it is settled, has before it and after it; and, where pages
+  // are sealed within some tokens, more than the tail, a page and these tokens may take.
+  bool takes_turns(const KvCacheSpec& spec, std::uint64_t length) const {
+    if (spec.layer_order == LayerOrder::together || (!spec_->format && !spec_->group->window)) return false;
     const auto pages = [&](std::uint64_t tokens) { return (tokens + size() - 1) / size(); };
     const auto first_dense = [&](std::uint64_t tokens) { return std::max(gone(tokens, tokens), due(tokens)); };
     const std::uint64_t before = pages(tokens_.size()) - first_dense(tokens_.size());
     const std::uint64_t after = pages(length) - first_dense(length);
-    return pages(length) - first_dense(tokens_.size()) > std::max(before, after);
+    const bool paced = spec.seal_within && spec_->format && !spec_->group->window;
+    const std::uint64_t room = paced ? pages(spec_->group->tail + size() + *spec.seal_within) : 0;
+    return pages(length) - first_dense(tokens_.size()) > std::max({before, after, room});
   }
   bool in_turn = false;  // the newest step does, and the last layer is still as it was
 
@@ -125,12 +128,13 @@ class SequenceSide {
   void settle_at_a_pace(std::uint64_t within, std::uint64_t length) {
     const std::uint64_t now = tokens_.size();
     if (!spec_->format || spec_->group->window) return settle(now, now);
-    paced_layers = 0;
     const std::uint64_t pages = due(now);
+    const std::uint64_t had = pages == sealed_pages_ + 1 ? paced_layers : 0;  // perhaps when it was longer
+    paced_layers = 0;
     if (pages > sealed_pages_) advance(first_page_, pages - 1);
     if (pages == sealed_pages_) return;
     const std::uint64_t since = std::min(length - pages * size() - spec_->group->tail, within);
-    paced_layers = (spec_->layers * since + within - 1) / within;
+    paced_layers = std::max(had, (spec_->layers * since + within - 1) / within);
     if (paced_layers == spec_->layers) settle(now, now);
   }
   std::uint64_t paced_layers = 0;  // the first so many have sealed one page more
@@ -200,7 +204,13 @@ class SequenceSide {
     return length == 0 || seen >= first_page_ * size();
   }
 
+  // Whether the page that is being sealed at a pace is due with `length` tokens as well.
+  bool keeps_pace(std::uint64_t length) const {
+    return paced_layers == 0 || (sealed_pages_ + 1) * size() + spec_->group->tail <= length;
+  }
+
   void truncate(std::uint64_t length) {
+    ahead_.reset();
     const std::uint64_t page = length / size();
     if (page < sealed_pages_ && length > 0) {
       if (length % size() > 0) restore(page);
@@ -283,8 +293,20 @@ struct SequenceState {
     complete();
     for (SequenceSide& group_side : group_sides) group_side.settle(length, first_query);
   }
-  void truncate(std::uint64_t to) {
+  bool keeps_pace(std::uint64_t to) const {
+    const auto keeps = [&](const SequenceSide& side) { return side.keeps_pace(to); };
+    const auto paced = [](const SequenceSide& side) { return side.paced_layers > 0; };
+    return std::ranges::any_of(group_sides, paced) && std::ranges::all_of(group_sides, keeps);
+  }
+  // What a truncation settles: of pages that are sealed at a pace all but the newest.
+  void settle_to_cut(std::uint64_t first_query, bool at_a_pace) {
     complete();
+    for (SequenceSide& side : group_sides) {
+      side.advance(side.gone(length, first_query), side.due_in_passing(length, at_a_pace));
+    }
+  }
+  void truncate(std::uint64_t to) {
+    if (!keeps_pace(to)) complete();
     for (SequenceSide& group_side : group_sides) group_side.truncate(to);
     if (to < length) step.reset();
     length = to;

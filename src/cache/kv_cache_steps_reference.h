@@ -125,7 +125,6 @@ class Machine {
   // settle() does at once what others would do at a pace later.
   void adopt_settled() {
     for (SequenceState& sequence : sequences_) {
-      if (sequence.in_turn()) continue;
       SequenceState settled = sequence;
       settled.settle(sequence.first_query());
       if (is_as_found(settled)) sequence = std::move(settled);
@@ -190,7 +189,7 @@ class Machine {
       if (!tokens.contains(sequence.sequence.index)) continue;
       name_sequences({sequence.sequence.index});
       const std::uint64_t length = sequence.length + tokens.at(sequence.sequence.index);
-      const auto takes_turns = [&](const SequenceSide& side) { return side.takes_turns(spec_.layer_order, length); };
+      const auto takes_turns = [&](const SequenceSide& side) { return side.takes_turns(spec_, length); };
       if (sequence.in_turn()) sequence.complete();
       sequence.step_begin = sequence.length;
       sequence.took_turns = std::ranges::any_of(sequence.group_sides, takes_turns);
@@ -361,7 +360,8 @@ class Machine {
     const std::uint64_t length = random_() % 20 == 0 ? 0 : sequence.length - std::min(back, sequence.length);
     trace_ += fmt::format("truncate {} to {} ", sequence.length, length);
     SequenceState settled = sequence;
-    settled.settle(length < sequence.length ? sequence.length : sequence.first_query());
+    const std::uint64_t first = length < sequence.length ? sequence.length : sequence.first_query();
+    if (!sequence.keeps_pace(length)) settled.settle_to_cut(first, spec_.seal_within.has_value());
     const bool possible =
         std::ranges::all_of(settled.group_sides, [&](auto& group_side) { return group_side.can_truncate(length); });
     const Status status = cache_.truncate(encoder, sequence.sequence, length);
@@ -373,7 +373,6 @@ class Machine {
     }
     name_sequences({sequence.sequence.index});
     SequenceState unsettled = sequence;
-    unsettled.complete();
     unsettled.truncate(length);
     if (possible) settled.truncate(length);
     // When pages are short, what is due stays dense. Then only its values may tell.

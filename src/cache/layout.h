@@ -47,9 +47,10 @@ struct PageRule {
   constexpr std::uint64_t most_dense_pages() const noexcept { return pages(dense_tokens() + page + within); }
 
   // Whether a step from `length` to `next` tokens needs more dense pages, from `first` on, than the sequence has before
-  // it and after it.
+  // it and after it. Where pages are sealed at a pace there is room for one that waits.
   constexpr bool is_long(std::uint64_t first, std::uint64_t length, std::uint64_t next) const noexcept {
-    return pages(next) - first > std::max(pages(length) - first, dense_pages(next));
+    const std::uint64_t room = within > 0 ? most_dense_pages() : 0;
+    return pages(next) - first > std::max({pages(length) - first, dense_pages(next), room});
   }
 
   // Newest tokens that stay dense. Precondition: is_bounded().

@@ -191,10 +191,8 @@ Status State::plan_truncation(Planning& planning, Sequence sequence, std::uint64
       finished = std::move(without).value();
     }
   }
-  finished = planning.change.completed(std::move(finished));
   const bool shorter = length < state.length;
-  const std::uint64_t first = shorter ? finished.length : first_query(state);
-  auto truncated = this->truncated(planning, finished, length, first);
+  auto truncated = this->truncated(planning, finished, length, shorter ? finished.length : first_query(state));
   if (!truncated) return truncated.error();
   if (shorter) truncated->step.reset();
   planning.states.set(*index, std::move(truncated).value());
@@ -204,13 +202,15 @@ Status State::plan_truncation(Planning& planning, Sequence sequence, std::uint64
 // Where pages are short, what is due stays dense, so that tokens can always be taken back.
 Result<SequenceState> State::truncated(Planning& planning, const SequenceState& state, std::uint64_t length,
                                        std::uint64_t first_query) {
+  if (planning.change.keeps_pace(state, length)) return planning.change.cut_at_a_pace(state, length);
+  const SequenceState completed = planning.change.completed(state);
   {
     Change settling(layout_, pools_, planning.transaction.given);
-    auto truncated = settling.truncated(state, length, first_query);
+    auto truncated = settling.truncated(completed, length, first_query);
     if (truncated) planning.change.merge(std::move(settling));
     if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
   }
-  return planning.change.cut(state, length);
+  return planning.change.cut(completed, length);
 }
 
 // Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
