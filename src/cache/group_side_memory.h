@@ -87,7 +87,7 @@ Status GroupSideMemory::for_each_range(const PageUse& page, std::uint64_t tokens
   const bool sealed = page.kind == PoolKind::sealed;
   const std::uint64_t slots = page.kind == PoolKind::sinks ? group_side_.rule.sinks : group_side_.rule.page;
   const std::uint64_t slot_bytes = group_side_.dim * info(group_side_.dense).bytes;
-  const std::uint64_t head_bytes = sealed ? page_bytes(*group_side_.format) : slots * slot_bytes;
+  const std::uint64_t head_bytes = sealed ? group_side_.sealed_bytes() : slots * slot_bytes;
   const bool whole = sealed || tokens == slots;
   for (const Slab& slab : slabs_) {
     const Buffer& buffer = sealed ? slab.sealed : page.kind == PoolKind::sinks ? slab.sinks : slab.dense;

@@ -90,7 +90,8 @@ struct GroupSide {
   KvSideMemory memory = {};
   bool in_keys = false;  // values that are a part of the keys: no sequence has pages of this side
 
-  std::string name() const;  // "the keys of groups[0]"
+  std::string name() const;                                                                 // "the keys of groups[0]"
+  std::uint64_t sealed_bytes() const noexcept { return format ? page_bytes(*format) : 0; }  // of a page of one head
   std::uint64_t slot_bytes() const noexcept { return layers * layer_slot_bytes(); }
   std::uint64_t layer_slot_bytes() const noexcept { return heads * dim * info(dense).bytes; }
 };

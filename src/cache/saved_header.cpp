@@ -45,7 +45,7 @@ std::uint64_t pages_bytes(const GroupSide& group_side, const KvSavedSide& side, 
   const std::uint64_t slots = dense_end - dense_from + (side.has_sinks ? group_side.rule.sinks : 0);
   const std::uint64_t dense = detail::saturating_multiply(slots, group_side.slot_bytes());
   const std::uint64_t heads = detail::saturating_multiply(group_side.layers, group_side.heads);
-  const std::uint64_t page = group_side.format ? detail::saturating_multiply(heads, page_bytes(*group_side.format)) : 0;
+  const std::uint64_t page = detail::saturating_multiply(heads, group_side.sealed_bytes());
   return std::min(dense, kMaxBytes) + std::min(detail::saturating_multiply(sealed, page), kMaxBytes);
 }
 
@@ -100,7 +100,8 @@ Status read_side(Fields& in, KvSide side, KvGroup& group, KvSavedSide& pages) {
   }
   auto format = read_description(description);
   if (!format) return Error{format.error().code, core::text("saved sequence: {}", format.error().message)};
-  const std::uint32_t dim = side == KvSide::keys ? std::uint32_t{group.head_dim} : *group.value_dim;
+  const std::uint32_t dim =
+      side == KvSide::keys ? std::uint32_t{group.head_dim} : group.value_dim.value_or(group.head_dim);
   if (format->side != side || format->head_dim != dim || format->tokens != group.page) {
     return bad_saved("a description of pages that is not that of their group");
   }
@@ -315,9 +316,9 @@ Status check_same_groups(std::string_view op, const SavedLayout& saved, const Kv
                                     : core::refuse({op, {"the saved groups", i, "layers"}}, "a list of other layers",
                                                    "the cache's, in its order"),
          same("kv_heads", found.kv_heads, own.kv_heads), same("head_dim", found.head_dim, own.head_dim),
-         same("value_dim", *found.value_dim, own.value_dim.value_or(own.head_dim)), same("page", found.page, own.page),
-         same("v_in_k", found.v_in_k ? 1 : 0, own.v_in_k ? 1 : 0), same_codec("k", KvSide::keys),
-         same_codec("v", KvSide::values),
+         same("value_dim", found.value_dim.value_or(found.head_dim), own.value_dim.value_or(own.head_dim)),
+         same("page", found.page, own.page), same("v_in_k", found.v_in_k ? 1 : 0, own.v_in_k ? 1 : 0),
+         same_codec("k", KvSide::keys), same_codec("v", KvSide::values),
          found.dense == own.dense ? Status{}
                                   : core::refuse({op, {"the saved groups", i, "dense"}}, number_of_dtype(found.dense),
                                                  "the cache's {}", number_of_dtype(own.dense)),

@@ -60,7 +60,7 @@ std::optional<SavedPart> SavedParts::any_next() {
   SavedPart part{.of = first, .page = page, .tokens = end - page * group_side.rule.page};
   if (page < side.sealed_pages) {
     part.pool = PoolKind::sealed;
-    part.bytes = group_side.layers * group_side.heads * page_bytes(*group_side.format);
+    part.bytes = group_side.layers * group_side.heads * group_side.sealed_bytes();
   } else {
     part.bytes = part.tokens * group_side.slot_bytes();
   }

@@ -119,12 +119,13 @@ class CpuBackend final : public runtime::Backend {
   void run_beside_commands(std::uint64_t most, const std::function<void()>& run) override {
     const auto others = static_cast<std::uint32_t>(std::min<std::uint64_t>(most, info_.threads)) - 1;
     std::vector<std::thread> threads;
-    try {
+    const Status started = core::guarded([&]() -> Status {
       if (parallel_for_ && others > 0) parallel_for_(others, [&](std::uint32_t) { run(); });
       const core::BlockedSignals blocked;
       while (!parallel_for_ && threads.size() < others) threads.emplace_back(run);
-    } catch (...) {  // threads that there are suffice
-    }
+      return {};
+    });
+    static_cast<void>(started);  // threads that there are suffice
     run();
     for (std::thread& thread : threads) thread.join();
   }

@@ -31,7 +31,7 @@ struct InspectOptions {
 
 class File {
  public:
-  explicit File(const InspectOptions& options) : options_(options), stream_(options.file, std::ios::binary) {
+  explicit File(const InspectOptions& options) : stream_(options.file, std::ios::binary) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(options.file, error)) {
       fail(options, error ? error.message() : "is no file; wanted what KvCache::save() wrote");
@@ -53,7 +53,6 @@ class File {
   }
 
  private:
-  const InspectOptions& options_;
   std::ifstream stream_;
   std::uint64_t size_bytes_ = 0;
 };
