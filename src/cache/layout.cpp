@@ -218,8 +218,7 @@ Result<KvSideMemory> measure(const GroupSide& group_side, const Budget& budget) 
   if (group_side.in_keys) return KvSideMemory{};
   const std::uint64_t all_heads = product(group_side.layers, group_side.heads);
   const KvSideMemory memory{
-      .sealed = {sealed_pages(group_side.rule, budget),
-                 group_side.format ? product(all_heads, page_bytes(*group_side.format)) : 0},
+      .sealed = {sealed_pages(group_side.rule, budget), product(all_heads, group_side.sealed_bytes())},
       .dense = {dense_pages(group_side.rule, budget), group_side.rule.page * group_side.slot_bytes()},
       .sinks = {group_side.rule.sinks == 0 ? 0 : budget.sequences, group_side.rule.sinks * group_side.slot_bytes()},
       .step = {step_pages(group_side.rule, budget), group_side.rule.page * group_side.layer_slot_bytes()}};
