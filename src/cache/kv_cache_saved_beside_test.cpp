@@ -181,6 +181,23 @@ TEST_F(KvCacheSaved, ARefusedSaveChangesNothing) {
   expect_unused_but_for(before);
 }
 
+// A store puts pages away as they are sealed: that hastens nothing.
+TEST_F(KvCacheSaved, SealedPagesAreSavedWithoutSealingOthers) {
+  KvCacheSpec paced = spec(group());
+  paced.groups[0].layers = first_layers(4);
+  paced.seal_within = 64;
+  cache = make(paced);
+  const Sequence sequence = sequence_of(cache, 150);  // the second page is due with 158
+  for (int i = 0; i < 15; ++i) ASSERT_OK(extend(cache, {{sequence, 1}}));
+  const KvCounters before = cache.counters();
+  const Bytes part = saved_bytes(cache, sequence, {.end = 64}).value();
+  EXPECT_EQ(cache.counters().seals, before.seals);
+  const Bytes whole = saved_bytes(cache, sequence).value();
+  EXPECT_GT(cache.counters().seals, before.seals) << "the page that had begun";
+  EXPECT_EQ(saved_bytes(cache, sequence, {.end = 64}).value(), part);
+  EXPECT_OK(cache.load(part));
+}
+
 // Page by page, as a store of pages has them, into a cache that is no larger than it must be.
 TEST_F(KvCacheSaved, PagesOfAWindowComeBackOneByOne) {
   KvGroup windowed = group();

@@ -149,6 +149,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   class Loading;
   Status wait_for_commands() const;
   Status check_boundary(const core::Refusal& refusal, std::uint64_t position) const;
+  bool has_sealed(const SequenceState& state, std::uint64_t end) const noexcept;
   Status check_save(const SequenceState& state, const KvSaveOptions& options) const;
   Result<bool> settle_to_save(std::string_view op, Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;

@@ -213,6 +213,17 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
   return planning.change.cut(completed, length);
 }
 
+// Whether all layers have the same pages before position `end`, sealed where they can be.
+bool State::has_sealed(const SequenceState& state, std::uint64_t end) const noexcept {
+  for (std::size_t i = 0; i < layout_.group_sides.size(); ++i) {
+    const PageRule& rule = layout_.group_sides[i].rule;
+    const Pages& before = state.transition ? state.transition->before[i] : state.group_sides[i];
+    if (before == state.group_sides[i] && !rule.seals) continue;
+    if (before->sealed_pages * rule.page < end) return false;
+  }
+  return true;
+}
+
 // Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
 // sequence can leave a cache that is full. Returns whether there is anything to submit.
 Result<bool> State::settle_to_save(std::string_view op, Encoder& encoder, Sequence sequence,
@@ -225,6 +236,7 @@ Result<bool> State::settle_to_save(std::string_view op, Encoder& encoder, Sequen
   const SequenceState& state = sequences_[*index].state;
   if (Status status = check_finished(of_sequence, state, **transaction); !status) return status.error();
   if (Status status = check_save(state, options); !status) return status.error();
+  if (options.end && has_sealed(state, *options.end)) return false;
   Change change(layout_, pools_, (*transaction)->given);
   NewStates states(sequences_);
   Planning planning{**transaction, change, states};

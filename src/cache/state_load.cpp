@@ -7,8 +7,7 @@
 
 // A sequence comes back:
 //
-//   read the header   lock: hold an entry, take pages   wait for commands   write pages, verify   lock: the state
-//   counts
+//   read the header   lock: hold an entry   lock: take pages   wait for commands   write, verify   lock: it counts
 
 namespace rota::cache {
 namespace {
@@ -147,7 +146,7 @@ Result<Change::LoadedSide> State::loaded_side(const SavedLayout& saved, std::siz
     return core::refuse(of_option("onto"), "dense at its end", "all of its pages sealed, since those that follow are");
   }
   // Where a part of the tail is sealed, there is no room for what only tokens see that are taken back.
-  const bool tail_is_sealed = sealed > rule.sealed_pages(length);
+  const bool tail_is_sealed = rule.seals && sealed > rule.sealed_pages(length);
   const std::uint64_t seen = rule.first_seen_page(length - 1);
   const std::uint64_t there = side.first_page > begin ? side.first_page : old.first_page;
   const std::uint64_t first = std::max(there, tail_is_sealed ? seen : rule.first_page(length));
