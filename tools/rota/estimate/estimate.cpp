@@ -162,9 +162,10 @@ class Estimator {
   }
 
   // Numbers that the cache is there for: those of a window, where there is one.
-  std::uint64_t values_of(const LayerGroup& group, std::uint64_t context) const {
+  std::uint64_t values_of(const KvGroup& group, std::uint64_t context) const {
     const std::uint64_t tokens = std::min(context, group.window.value_or(context)) * options_.sequences;
-    return tokens * group.layers.size() * group.kv_heads * (std::uint64_t{group.head_dim} + group.value_dim);
+    const std::uint64_t value_dim = group.v_in_k ? 0 : group.value_dim.value_or(group.head_dim);
+    return tokens * group.layers.size() * group.kv_heads * (group.head_dim + value_dim);
   }
 
   static std::optional<std::uint64_t> group_as_f16(const Found& found, std::size_t index) {
@@ -173,9 +174,10 @@ class Estimator {
 
   void add_rows(std::vector<Json>& rows, const Case& entry, const Found& found) {
     std::uint64_t values = 0;
+    const KvCacheSpec spec = spec_of(entry.codecs, 1);
     for (std::size_t index = 0; index < model_.groups.size(); ++index) {
       const LayerGroup& group = model_.groups[index];
-      const std::uint64_t group_values = values_of(group, found.context);
+      const std::uint64_t group_values = values_of(spec.groups[index], found.context);
       values += group_values;
       if (model_.groups.size() == 1) continue;
       rows.push_back(row_of(entry, {group.kind(), group.layers.size(), found.memory.groups[index].bytes(), group_values,

@@ -96,6 +96,15 @@ TEST(Estimate, EveryKnownModelTakesWhatARealCacheSays) {
   }
 }
 
+TEST(Estimate, ValuesThatAreInTheKeysAreCountedOnce) {
+  const auto dense = rows("-m deepseek-v3 -c 131072 -ctk f16 -ctv f16");
+  EXPECT_EQ(dense[0].at("bytes"), std::uint64_t{131072} * 61 * 576 * 2 + kCounters);
+  EXPECT_NEAR(dense[0].at("bits_per_value").get<double>(), 16, 1e-6);
+  const auto sealed = rows("-m deepseek-v3 -c 131072 -ctk turbo4 -ctv turbo4");
+  EXPECT_NEAR(sealed[0].at("bits_per_value").get<double>(), 4.2, 0.1) << "of keys and values, which are both kept";
+  EXPECT_GT(sealed[0].at("of_f16"), 0.45);
+}
+
 TEST(Estimate, OptionsReachTheCache) {
   const std::string model = "-m llama-3.2-1b -c 4096 -ctk turbo4 -ctv turbo4";
   const auto bytes = [](const json& found) { return found.back().at("bytes").get<std::uint64_t>(); };

@@ -359,6 +359,7 @@ TEST(Gguf, LatentAttentionIsCountedAsTheFileHasIt) {
   const Model found = model(writer).value();
   EXPECT_EQ(found.groups.at(0).kind(), "full attention, 1 x 576/512");
   EXPECT_TRUE(has_note(found, "MLA"));
+  EXPECT_TRUE(found.groups.at(0).v_in_k);
 }
 
 // Files, and files in parts.

@@ -263,6 +263,7 @@ class ShapeReader {
                        .head_dim = static_cast<std::uint32_t>(slides ? key_length_swa_ : key_length_),
                        .value_dim = static_cast<std::uint32_t>(slides ? value_length_swa_ : value_length_)};
       if (slides) group.window = window_;
+      group.v_in_k = header_.number("attention.key_length_mla") && group.value_dim <= group.head_dim;
       const auto alike = std::ranges::find_if(model_.groups, [&](const LayerGroup& other) {
         return other.query_heads == group.query_heads && other.kv_heads == group.kv_heads &&
                other.head_dim == group.head_dim && other.value_dim == group.value_dim && other.window == group.window;
@@ -288,7 +289,7 @@ class ShapeReader {
       note("layers with a recurrent state keep it beside the cache: it is not counted");
     }
     if (header_.number("attention.key_length_mla")) {
-      note("MLA: the keys hold the values, too; both are counted, as rota keeps both");
+      note("MLA: the keys hold the values, too; sealed, both are kept");
     } else if (header_.number("attention.kv_lora_rank")) {
       note("MLA without attention.key_length_mla: heads are counted expanded, as this file has them");
     }

@@ -27,6 +27,7 @@ LayerGroup group_of(const nlohmann::json& entry) {
                    .head_dim = entry.at("head_dim").get<std::uint32_t>(),
                    .value_dim = entry.at("value_dim").get<std::uint32_t>()};
   if (entry.contains("window")) group.window = entry.at("window").get<std::uint64_t>();
+  group.v_in_k = entry.value("v_in_k", false);
   return group;
 }
 

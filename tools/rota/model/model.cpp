@@ -17,6 +17,9 @@ std::uint64_t Model::layers() const noexcept {
 
 std::vector<KvGroup> groups_of(const Model& model, const CacheOptions& options) {
   std::vector<KvGroup> groups;
+  const auto* const k = std::get_if<DType>(&options.k);
+  const auto* const v = std::get_if<DType>(&options.v);
+  const bool one_dense_type = k != nullptr && v != nullptr && *k == *v;
   for (const LayerGroup& group : model.groups) {
     groups.push_back({.layers = group.layers,
                       .kv_heads = group.kv_heads,
@@ -24,6 +27,7 @@ std::vector<KvGroup> groups_of(const Model& model, const CacheOptions& options) 
                       .value_dim = group.value_dim,
                       .k = options.k,
                       .v = options.v,
+                      .v_in_k = group.v_in_k && one_dense_type,
                       .page = options.page,
                       .tail = options.tail,
                       .sinks = options.sinks,

@@ -18,6 +18,7 @@ struct LayerGroup {
   std::vector<std::uint32_t> layers;  // the model's own numbers
   std::uint32_t query_heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   std::optional<std::uint64_t> window = {};  // else every token is seen
+  bool v_in_k = false;                       // MLA: a value is the first numbers of its key
 
   // "full attention, 8 x 128", "window 1024, 4 x 256"
   std::string kind() const;
