@@ -282,12 +282,17 @@ namespace {
 
 std::string codec_text(const GroupSide& group_side) {
   if (!group_side.format) return std::string(info(group_side.dense).name);
-  const KvCodec codec = kv_codec(group_side.format->codec);
-  const auto detail = [&](const Turbo& turbo) {
-    return core::text("{} (scale rule {}, {} mean, seed {:#x})", name(codec), static_cast<unsigned>(turbo.scale),
-                      group_side.format->has_mean() ? "with" : "no", turbo.seed);
-  };
-  return std::visit(detail, group_side.format->codec);
+  const PageFormat& format = *group_side.format;
+  std::string text(name(kv_codec(format.codec)));
+  std::visit(
+      [&](const auto& codec) {
+        if constexpr (requires { codec.scale, codec.seed; }) {
+          text += core::text(" (scale rule {}, {} mean, seed {:#x})", static_cast<unsigned>(codec.scale),
+                             format.has_mean() ? "with" : "no", codec.seed);
+        }
+      },
+      format.codec);
+  return text;
 }
 
 }  // namespace

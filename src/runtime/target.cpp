@@ -155,8 +155,9 @@ Binding bind_in_units(const Buffer& buffer, const Bindable& view) {
   return binding;
 }
 
-Binding bind_untouched(const Buffer& buffer, const Bindable& view) {
-  return bind(buffer, {view.bytes, {}, view.first_element});
+Binding untouched(Binding binding) {
+  binding.touched = {};
+  return binding;
 }
 
 }  // namespace rota::runtime

@@ -67,7 +67,9 @@ Binding bind(const Buffer& buffer, const Bindable& view);
 // For a kernel that reads units of kUnitBytes: the binding ends on a whole unit, or where the buffer does.
 Binding bind_in_units(const Buffer& buffer, const Bindable& view);
 
-// For a binding that a kernel does not use with these constants: it touches nothing, so that nobody waits for it.
-Binding bind_untouched(const Buffer& buffer, const Bindable& view);
+// For a binding that a kernel does not use with these constants: it touches nothing, so that nobody waits for it. Best
+// one that only this command, or one behind a barrier, writes: bindings begin up to an alignment before what they
+// touch, and validation takes what a neighbour writes there for a hazard.
+Binding untouched(Binding binding);
 
 }  // namespace rota::runtime

@@ -233,7 +233,7 @@ class AttendRecording {
          {kAttendMergeBindingValueTable, v_table_},
          {kAttendMergeBindingTo, runtime::bind(call_.out.buffer, views_.out)},
          {kAttendMergeBindingLogSum, with_log_sum ? runtime::bind(call_.log_sum_exp->buffer, *views_.log_sum_exp)
-                                                  : runtime::bind_untouched(call_.out.buffer, views_.out)}});
+                                                  : runtime::untouched(queries_)}});
   }
 
   runtime::Recorder& recorder_;

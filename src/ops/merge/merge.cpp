@@ -186,8 +186,7 @@ void merge(Encoder& encoder, const Merge& call) {
     const auto bound = [&](std::uint32_t index, const Buffer& buffer) -> runtime::BoundAt {
       return {index, runtime::bind(buffer, plan->views[index])};
     };
-    const runtime::BoundAt nowhere{ops::kMergedLog,
-                                   runtime::bind_untouched(call.out.buffer, plan->views[ops::kMergedOut])};
+    const runtime::BoundAt nowhere{ops::kMergedLog, runtime::untouched(*strides)};
     recorder.dispatch({ops::kMerge, launch.constants, launch.dispatch}, launch.params,
                       {bound(ops::kFirstOut, call.first.out.buffer),
                        bound(ops::kSecondOut, call.second.out.buffer),

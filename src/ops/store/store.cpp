@@ -271,17 +271,15 @@ StoreLaunch choose_store(const StorePair& pair, const CheckedStore::Pair& bound,
 void dispatch_store(runtime::Recorder& recorder, const StorePair& pair, const CheckedStore::Pair& bound,
                     const StoreTokens& tokens) {
   const StoreLaunch launch = choose_store(pair, bound, tokens.tokens, tokens.counted);
-  // Where nothing is counted a word of the command's own stands in. The target would not do: bindings begin up to an
-  // alignment before what they touch, and validation takes a neighbour's for a hazard.
+  // Where nothing is counted a word of the command's own stands in: the plan may be another's, too.
   constexpr std::array<std::byte, sizeof(std::uint32_t)> kNothing{};
   auto counter = tokens.counter ? Result(*tokens.counter) : recorder.upload(kNothing);
   if (!counter) return recorder.fail(counter.error());
-  if (!tokens.counter) counter->touched = {};
   recorder.dispatch({kStore, launch.constants, launch.dispatch}, launch.params,
                     {{kStoreBindingFrom, runtime::bind(pair.from.buffer, bound.from)},
                      {kStoreBindingTo, runtime::bind(pair.to.buffer, bound.to)},
                      {kStoreBindingPlan, tokens.plan},
-                     {kStoreBindingCounter, *counter}});
+                     {kStoreBindingCounter, tokens.counter ? *counter : runtime::untouched(*counter)}});
 }
 
 }  // namespace rota::ops

@@ -91,7 +91,11 @@ Json row_of(const KvGroup& group, KvSide side, const KvSavedSide& pages) {
   if (group.window) row["window"] = *group.window;
   if (const auto codec = sealed_codec(keys ? group.k : group.v)) {
     row["dense_type"] = info(group.dense).name;
-    std::visit([&](const Turbo& turbo) { row["seed"] = turbo.seed; }, *codec);
+    std::visit(
+        [&](const auto& one) {
+          if constexpr (requires { one.seed; }) row["seed"] = one.seed;
+        },
+        *codec);
   }
   return row;
 }
