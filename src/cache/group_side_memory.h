@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -59,8 +60,11 @@ class GroupSideMemory {
   // Waits for every earlier submission that uses a page. What only an engine can start is Errc::busy.
   Status wait_for_commands() const;
 
+  static constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 18;
+
   // A page of a pool, or its first `tokens` where it is dense, in all layers and heads: [layer][head][token][dim], or
-  // [layer][head] where it is sealed. Calls visit(Buffer, core::ByteRange) -> Status for what lies together in memory.
+  // [layer][head] where it is sealed. Calls visit(Buffer, core::ByteRange) -> Status for what lies together in memory,
+  // in pieces that a core's cache holds.
   template <class Visit>
   Status for_each_range(const PageUse& page, std::uint64_t tokens, const Visit& visit) const;
 
@@ -96,8 +100,10 @@ Status GroupSideMemory::for_each_range(const PageUse& page, std::uint64_t tokens
     const std::uint64_t ranges = whole ? 1 : heads;
     const std::uint64_t bytes = whole ? heads * head_bytes : tokens * slot_bytes;
     for (std::uint64_t i = 0; i < ranges; ++i) {
-      const std::uint64_t at = begin + i * head_bytes;
-      if (Status status = visit(buffer, core::ByteRange{at, at + bytes}); !status) return status;
+      const std::uint64_t end = begin + i * head_bytes + bytes;
+      for (std::uint64_t at = end - bytes; at < end; at += kPieceBytes) {
+        if (Status status = visit(buffer, core::ByteRange{at, std::min(at + kPieceBytes, end)}); !status) return status;
+      }
     }
   }
   return {};

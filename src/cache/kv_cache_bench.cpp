@@ -3,6 +3,7 @@
 #include <random>
 #include <vector>
 
+#include "cache/kv_cache_bench.h"
 #include "rota/rota.h"
 
 // Steps of a cache as a model of 32 layers with 8 KV heads of 128 takes them, K and V in 4 bits: what the cache itself
@@ -11,25 +12,19 @@
 namespace rota {
 namespace {
 
-constexpr std::uint32_t kLayers = 32;
-constexpr std::uint32_t kHeads = 8;
-constexpr std::uint32_t kDim = 128;
+using cache::kBenchDim, cache::kBenchHeads, cache::kBenchLayers;
 
 struct Steps {
   Steps(std::uint32_t sequences, std::uint64_t most_tokens, std::uint32_t threads)
       : device(Device::open({.device = "cpu", .threads = threads}).value()),
-        cache(KvCache::create(device, {.groups = {{.layers = first_layers(kLayers),
-                                                   .kv_heads = kHeads,
-                                                   .head_dim = kDim,
-                                                   .k = turbo(4),
-                                                   .v = turbo(4)}},
+        cache(KvCache::create(device, {.groups = {cache::bench_group()},
                                        .max_tokens = sequences * std::uint64_t{2048},
                                        .max_sequences = sequences,
                                        .max_step_tokens = most_tokens})
                   .value()) {
     std::mt19937_64 random(1);
     std::normal_distribution<float> normal;
-    std::vector<float> numbers(most_tokens * kHeads * kDim);
+    std::vector<float> numbers(most_tokens * kBenchHeads * kBenchDim);
     for (float& number : numbers) number = normal(random);
     values = device.allocate(numbers.size() * sizeof(float)).value();
     values.write(std::as_bytes(std::span(numbers))).value();
@@ -44,9 +39,9 @@ struct Steps {
   Encoder record() {
     Encoder encoder = device.encoder();
     auto step = cache.extend(encoder, extensions).value();
-    const View x =
-        View::token_major(values, DType::f32, {.tokens = step.positions().size(), .heads = kHeads, .dim = kDim});
-    for (std::uint32_t layer = 0; layer < kLayers; ++layer) step.append(encoder, layer, x, x);
+    const View x = View::token_major(values, DType::f32,
+                                     {.tokens = step.positions().size(), .heads = kBenchHeads, .dim = kBenchDim});
+    for (std::uint32_t layer = 0; layer < kBenchLayers; ++layer) step.append(encoder, layer, x, x);
     return encoder;
   }
 
@@ -75,7 +70,7 @@ void cache_decode(benchmark::State& state, bool waits) {
     ++length;
   }
   state.counters["per layer and sequence"] =
-      benchmark::Counter(static_cast<double>(state.iterations()) * kLayers * sequences,
+      benchmark::Counter(static_cast<double>(state.iterations()) * kBenchLayers * sequences,
                          benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK_CAPTURE(cache_decode, step, true)->Arg(1)->Arg(16)->UseRealTime();

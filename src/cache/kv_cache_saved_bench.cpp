@@ -11,15 +11,17 @@
 #include <span>
 #include <vector>
 
+#include "cache/kv_cache_bench.h"
 #include "rota/rota.h"
 
-// A saved sequence of 32,768 tokens in 32 layers with 8 KV heads of 128, K and V in 4 bits: loading it from memory
+// A saved sequence of 32,768 tokens in the benchmarks' model: loading it from memory
 // beside one memcpy of its bytes, and from a mapped file that the system has in memory beside reading it. All in turn.
 
 namespace rota {
 namespace {
 
-constexpr std::uint32_t kLayers = 32, kHeads = 8, kDim = 128;
+using cache::kBenchDim, cache::kBenchHeads, cache::kBenchLayers;
+
 constexpr std::uint64_t kTokens = 32768, kChunk = 2048;
 
 #if defined(MAP_POPULATE)
@@ -33,29 +35,25 @@ using Bytes = std::vector<std::byte>;
 struct Cache {
   explicit Cache(std::uint32_t threads)
       : device(Device::open({.device = "cpu", .threads = threads}).value()),
-        cache(KvCache::create(device, {.groups = {{.layers = first_layers(kLayers),
-                                                   .kv_heads = kHeads,
-                                                   .head_dim = kDim,
-                                                   .k = turbo(4),
-                                                   .v = turbo(4)}},
+        cache(KvCache::create(device, {.groups = {cache::bench_group()},
                                        .max_tokens = 2 * kTokens,
                                        .max_sequences = 2,
                                        .max_step_tokens = kChunk})
                   .value()) {}
 
   Bytes saved() {
-    std::vector<float> numbers(kChunk * kHeads * kDim);
+    std::vector<float> numbers(kChunk * kBenchHeads * kBenchDim);
     for (std::uint32_t i = 0; i < numbers.size(); ++i) {
       numbers[i] = static_cast<float>((i * 2654435761U) >> 22U) * 0.001953125F - 1;
     }
     Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
     buffer.write(std::as_bytes(std::span(numbers))).value();
-    const View x = View::token_major(buffer, DType::f32, {.tokens = kChunk, .heads = kHeads, .dim = kDim});
+    const View x = View::token_major(buffer, DType::f32, {.tokens = kChunk, .heads = kBenchHeads, .dim = kBenchDim});
     const Sequence sequence = cache.open_sequence().value();
     for (std::uint64_t at = 0; at < kTokens; at += kChunk) {
       Encoder encoder = device.encoder();
       KvStep step = cache.extend(encoder, sequence, kChunk).value();
-      for (std::uint32_t layer = 0; layer < kLayers; ++layer) step.append(encoder, layer, x, x);
+      for (std::uint32_t layer = 0; layer < kBenchLayers; ++layer) step.append(encoder, layer, x, x);
       std::move(encoder).submit().value().wait().value();
     }
     Bytes bytes;

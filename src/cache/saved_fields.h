@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/little_endian.h"
 #include "rota/kv_saved.h"
 
 // Numbers and sums in the bytes of a saved sequence.
@@ -25,10 +26,8 @@ inline Error bad_saved(const std::string& what) { return {Errc::io, core::text("
 
 inline std::array<std::byte, kSumBytes> sum_and(std::uint32_t sum, std::uint32_t number) noexcept {
   std::array<std::byte, kSumBytes> bytes{};
-  for (std::size_t i = 0; i < 4; ++i) {
-    bytes[i] = static_cast<std::byte>(sum >> 8 * i & 0xff);
-    bytes[4 + i] = static_cast<std::byte>(number >> 8 * i & 0xff);
-  }
+  core::put_little_endian(std::span(bytes).first<4>(), sum);
+  core::put_little_endian(std::span(bytes).last<4>(), number);
   return bytes;
 }
 
@@ -48,8 +47,8 @@ class Fields {
  public:
   explicit Fields(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
 
-  std::uint32_t u32() noexcept { return static_cast<std::uint32_t>(number(4)); }
-  std::uint64_t u64() noexcept { return number(8); }
+  std::uint32_t u32() noexcept { return static_cast<std::uint32_t>(core::little_endian(bytes(4))); }
+  std::uint64_t u64() noexcept { return core::little_endian(bytes(8)); }
   std::span<const std::byte> bytes(std::uint64_t size) noexcept {
     ok_ = ok_ && size <= rest_.size();
     const auto taken = rest_.first(ok_ ? static_cast<std::size_t>(size) : 0);
@@ -60,13 +59,6 @@ class Fields {
   std::uint64_t left() const noexcept { return rest_.size(); }
 
  private:
-  std::uint64_t number(std::uint64_t size) noexcept {
-    std::uint64_t value = 0;
-    const auto from = bytes(size);
-    for (std::size_t i = from.size(); i-- > 0;) value = value << 8 | std::to_integer<std::uint64_t>(from[i]);
-    return value;
-  }
-
   std::span<const std::byte> rest_;
   bool ok_ = true;
 };

@@ -31,7 +31,8 @@ class Writer {
 
  private:
   void put(std::uint64_t value, std::size_t size) {
-    for (std::size_t i = 0; i < size; ++i) out_.push_back(static_cast<std::byte>(value >> 8 * i & 0xff));
+    out_.resize(out_.size() + size);
+    core::put_little_endian(std::span(out_).last(size), value);
   }
 
   std::vector<std::byte> out_;
@@ -305,7 +306,7 @@ Status check_same_groups(std::string_view op, const SavedLayout& saved, const Kv
   for (std::size_t i = 0; i < spec.groups.size(); ++i) {
     const KvGroup& found = saved.saved.groups[i].group;
     const KvGroup& own = spec.groups[i];
-    const auto same = [&](std::string_view field, std::uint64_t a, std::uint64_t b) -> Status {
+    const auto same = [&](std::string_view field, const auto& a, const auto& b) -> Status {
       return a == b ? Status{} : core::refuse({op, {"the saved groups", i, field}}, a, "the cache's {}", b);
     };
     const auto same_codec = [&](std::string_view field, KvSide side) -> Status {
@@ -314,20 +315,18 @@ Status check_same_groups(std::string_view op, const SavedLayout& saved, const Kv
       if (a.format == b.format && (a.format || a.dense == b.dense)) return {};
       return core::refuse({op, {"the saved groups", i, field}}, codec_text(a), "the cache's {}", codec_text(b));
     };
-    const auto number_of_dtype = [](DType dtype) { return info(dtype).name; };
     Status status = core::first_error(
         {same("layers.size()", found.layers.size(), own.layers.size()),
          found.layers == own.layers ? Status{}
                                     : core::refuse({op, {"the saved groups", i, "layers"}}, "a list of other layers",
                                                    "the cache's, in its order"),
-         same("kv_heads", found.kv_heads, own.kv_heads), same("head_dim", found.head_dim, own.head_dim),
+         same("kv_heads", std::uint32_t{found.kv_heads}, std::uint32_t{own.kv_heads}),
+         same("head_dim", std::uint32_t{found.head_dim}, std::uint32_t{own.head_dim}),
          same("value_dim", found.value_dim.value_or(found.head_dim), own.value_dim.value_or(own.head_dim)),
          same("page", found.page, own.page), same("v_in_k", found.v_in_k ? 1 : 0, own.v_in_k ? 1 : 0),
          same_codec("k", KvSide::keys), same_codec("v", KvSide::values),
-         found.dense == own.dense ? Status{}
-                                  : core::refuse({op, {"the saved groups", i, "dense"}}, number_of_dtype(found.dense),
-                                                 "the cache's {}", number_of_dtype(own.dense)),
-         same("sinks", found.sinks, own.sinks), same("window", found.window.value_or(0), own.window.value_or(0))});
+         same("dense", info(found.dense).name, info(own.dense).name), same("sinks", found.sinks, own.sinks),
+         same("window", found.window.value_or(0), own.window.value_or(0))});
     if (!status) return status;
   }
   return {};

@@ -151,7 +151,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Status check_boundary(const core::Refusal& refusal, std::uint64_t position) const;
   bool has_sealed(const SequenceState& state, std::uint64_t end) const noexcept;
   Status check_save(const SequenceState& state, const KvSaveOptions& options) const;
-  Result<bool> settle_to_save(std::string_view op, Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
+  Result<bool> settle_to_save(Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;
   void use_pages(const SavedLayout& layout, const SequenceState& state, Saving& saving) const;
   Status read_page(const SavedPart& part, const PageUse& use, const ByteSink& sink) const;

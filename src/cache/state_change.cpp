@@ -213,40 +213,6 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
   return planning.change.cut(completed, length);
 }
 
-// Whether all layers have the same pages before position `end`, sealed where they can be.
-bool State::has_sealed(const SequenceState& state, std::uint64_t end) const noexcept {
-  for (std::size_t i = 0; i < layout_.group_sides.size(); ++i) {
-    const PageRule& rule = layout_.group_sides[i].rule;
-    const Pages& before = state.transition ? state.transition->before[i] : state.group_sides[i];
-    if (before == state.group_sides[i] && !rule.seals) continue;
-    if (before->sealed_pages * rule.page < end) return false;
-  }
-  return true;
-}
-
-// Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
-// sequence can leave a cache that is full. Returns whether there is anything to submit.
-Result<bool> State::settle_to_save(std::string_view op, Encoder& encoder, Sequence sequence,
-                                   const KvSaveOptions& options) {
-  const core::Refusal of_sequence{op, {"sequence"}};
-  auto transaction = transaction_in(op, encoder);
-  if (!transaction) return transaction.error();
-  auto index = sequences_.find_to_change(of_sequence, sequence, **transaction);
-  if (!index) return index.error();
-  const SequenceState& state = sequences_[*index].state;
-  if (Status status = check_finished(of_sequence, state, **transaction); !status) return status.error();
-  if (Status status = check_save(state, options); !status) return status.error();
-  if (options.end && has_sealed(state, *options.end)) return false;
-  Change change(layout_, pools_, (*transaction)->given);
-  NewStates states(sequences_);
-  Planning planning{**transaction, change, states};
-  if (state.transition) states.set(*index, change.completed(state), false);
-  settle_one(planning, *index, false);
-  if (states.list().empty()) return false;
-  if (Status status = carry_out(encoder, **transaction, change, states); !status) return status.error();
-  return true;
-}
-
 Status State::settle(Encoder& encoder) {
   const std::lock_guard lock(mutex_);
   return change("KvCache::settle", encoder, [&](Planning& planning) -> Status {

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::string_view kLoad = "KvCache::load";
 constexpr std::uint64_t kThreadBytes = std::uint64_t{4} << 20;  // to load, for which a thread is worth starting
-constexpr std::size_t kWriteBytes = std::size_t{1} << 18;       // at once: a core's cache holds it
 
 core::Refusal of_option(std::string_view field) { return {kLoad, {"options", {}, field}}; }
 
@@ -240,17 +239,15 @@ Status State::load_part(const SavedLayout& saved, const SavedPart& part, const B
 Status State::load_page(const SavedPart& part, SavedPartReader& reader, const Loading& loading) const {
   const PageUse page = part.page_in(*loading.after.group_sides[part.of]);
   const bool in_place = device_->info().kind == DeviceKind::cpu;
-  std::vector<std::byte> piece(in_place ? 0
-                                        : static_cast<std::size_t>(std::min<std::uint64_t>(kWriteBytes, part.bytes)));
+  std::vector<std::byte> room(in_place ? 0
+                                       : static_cast<std::size_t>(std::min(GroupSideMemory::kPieceBytes, part.bytes)));
   return memory_[part.of].for_each_range(page, part.tokens, [&](const Buffer& buffer, core::ByteRange range) -> Status {
+    const auto size = static_cast<std::size_t>(range.size());
     runtime::Memory& memory = *runtime::Inside::of(buffer)->memory();
-    if (in_place) return reader.read({memory.host() + range.begin, static_cast<std::size_t>(range.size())});
-    for (; range.size() > 0; range.begin += std::min<std::uint64_t>(piece.size(), range.size())) {
-      const auto bytes = std::span(piece).first(std::min<std::uint64_t>(piece.size(), range.size()));
-      if (Status status = reader.read(bytes); !status) return status;
-      if (Status status = device_->backend().write(memory, range.begin, bytes); !status) return status;
-    }
-    return {};
+    if (in_place) return reader.read({memory.host() + range.begin, size});
+    const auto bytes = std::span(room).first(size);
+    if (Status status = reader.read(bytes); !status) return status;
+    return device_->backend().write(memory, range.begin, bytes);
   });
 }
 

@@ -14,7 +14,6 @@ namespace rota::cache {
 namespace {
 
 constexpr std::string_view kSave = "KvCache::save";
-constexpr std::size_t kReadBytes = std::size_t{1} << 18;  // at once: a core's cache holds it
 
 core::Refusal of_option(std::string_view field) { return {kSave, {"options", {}, field}}; }
 
@@ -61,6 +60,7 @@ class State::Saving {
   Status copy_what_goes_on() {
     for (Page& page : pages_) {
       if (!page.copy) continue;
+      page.copy->reserve(static_cast<std::size_t>(page.part.bytes));
       const auto into_copy = [&](std::span<const std::byte> bytes) -> Status {
         page.copy->insert(page.copy->end(), bytes.begin(), bytes.end());
         return {};
@@ -111,7 +111,7 @@ Status State::save(Sequence sequence, const ByteSink& sink, const KvSaveOptions&
     bool has_commands = false;
     {
       const std::lock_guard lock(mutex_);
-      auto settled = settle_to_save(kSave, encoder, sequence, options);
+      auto settled = settle_to_save(encoder, sequence, options);
       if (!settled) return settled.error();
       has_commands = *settled;
       const SequenceState& state = sequences_[sequence.index].state;
@@ -155,6 +155,39 @@ void State::use_pages(const SavedLayout& layout, const SequenceState& state, Sav
                  goes_on(*part, layout_.group_sides[part->of], state.length));
     }
   }
+}
+
+// Whether all layers have the same pages before position `end`, sealed where they can be.
+bool State::has_sealed(const SequenceState& state, std::uint64_t end) const noexcept {
+  for (std::size_t i = 0; i < layout_.group_sides.size(); ++i) {
+    const PageRule& rule = layout_.group_sides[i].rule;
+    const Pages& before = state.transition ? state.transition->before[i] : state.group_sides[i];
+    if (before == state.group_sides[i] && !rule.seals) continue;
+    if (before->sealed_pages * rule.page < end) return false;
+  }
+  return true;
+}
+
+// Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
+// sequence can leave a cache that is full. Returns whether there is anything to submit.
+Result<bool> State::settle_to_save(Encoder& encoder, Sequence sequence, const KvSaveOptions& options) {
+  const core::Refusal of_sequence{kSave, {"sequence"}};
+  auto transaction = transaction_in(kSave, encoder);
+  if (!transaction) return transaction.error();
+  auto index = sequences_.find_to_change(of_sequence, sequence, **transaction);
+  if (!index) return index.error();
+  const SequenceState& state = sequences_[*index].state;
+  if (Status status = check_finished(of_sequence, state, **transaction); !status) return status.error();
+  if (Status status = check_save(state, options); !status) return status.error();
+  if (options.end && has_sealed(state, *options.end)) return false;
+  Change change(layout_, pools_, (*transaction)->given);
+  NewStates states(sequences_);
+  Planning planning{**transaction, change, states};
+  if (state.transition) states.set(*index, change.completed(state), false);
+  settle_one(planning, *index, false);
+  if (states.list().empty()) return false;
+  if (Status status = carry_out(encoder, **transaction, change, states); !status) return status.error();
+  return true;
 }
 
 // What can be said before anything is settled. A page will be sealed if it is due.
@@ -221,15 +254,12 @@ Result<SavedLayout> State::saved_layout(const SequenceState& state, const KvSave
 
 // Precondition: no command that writes to the page is in flight.
 Status State::read_page(const SavedPart& part, const PageUse& use, const ByteSink& sink) const {
-  std::vector<std::byte> piece(static_cast<std::size_t>(std::min<std::uint64_t>(kReadBytes, part.bytes)));
+  std::vector<std::byte> room(static_cast<std::size_t>(std::min(GroupSideMemory::kPieceBytes, part.bytes)));
   return memory_[part.of].for_each_range(use, part.tokens, [&](const Buffer& buffer, core::ByteRange range) -> Status {
+    const auto bytes = std::span(room).first(static_cast<std::size_t>(range.size()));
     const runtime::Memory& memory = *runtime::Inside::of(buffer)->memory();
-    for (; range.size() > 0; range.begin += std::min<std::uint64_t>(piece.size(), range.size())) {
-      const auto bytes = std::span(piece).first(std::min<std::uint64_t>(piece.size(), range.size()));
-      if (Status status = device_->backend().read(memory, range.begin, bytes); !status) return status;
-      if (Status status = sink(bytes); !status) return status;
-    }
-    return {};
+    if (Status status = device_->backend().read(memory, range.begin, bytes); !status) return status;
+    return sink(bytes);
   });
 }
 

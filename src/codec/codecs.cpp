@@ -8,6 +8,7 @@
 #include "codec/refused.h"
 #include "codec/turbo/turbo.h"
 #include "core/error.h"
+#include "core/little_endian.h"
 
 namespace rota::inline ROTA_ABI {
 namespace {
@@ -23,19 +24,6 @@ constexpr std::size_t kMeanAt = 10;
 constexpr std::size_t kHeadDimAt = 12;  // 16 bits
 constexpr std::size_t kTokensAt = 14;   // 16 bits
 constexpr std::size_t kSeedAt = 16;     // 32 bits
-
-std::uint32_t little_endian(std::span<const std::byte> bytes) noexcept {
-  std::uint32_t value = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;) value = value << 8 | std::to_integer<std::uint32_t>(bytes[i]);
-  return value;
-}
-
-void put_little_endian(std::span<std::byte> bytes, std::uint32_t value) noexcept {
-  for (std::byte& byte : bytes) {
-    byte = static_cast<std::byte>(value & 0xff);
-    value >>= 8;
-  }
-}
 
 // Each codec that a page may have been sealed by.
 template <class Call, std::size_t... kIndex>
@@ -72,16 +60,16 @@ std::array<std::byte, kPageDescriptionBytes> describe(const PageFormat& format) 
   std::array<std::byte, kPageDescriptionBytes> bytes{};
   const std::span all(bytes);
   std::memcpy(bytes.data(), kMagic.data(), kMagic.size());
-  put_little_endian(all.subspan(kVersionAt, 2), kPageFormatVersion);
+  core::put_little_endian(all.subspan(kVersionAt, 2), kPageFormatVersion);
   const codec::Description own = std::visit([](const auto& one) { return codec::description_of(one); }, format.codec);
-  put_little_endian(all.subspan(kCodecAt, 1), own.codec);
-  put_little_endian(all.subspan(kSideAt, 1), static_cast<std::uint32_t>(KvSide{format.side}));
-  put_little_endian(all.subspan(kBitsAt, 1), own.bits);
-  put_little_endian(all.subspan(kScaleAt, 1), own.scale);
-  put_little_endian(all.subspan(kMeanAt, 1), format.has_mean() ? 1 : 0);
-  put_little_endian(all.subspan(kHeadDimAt, 2), format.head_dim);
-  put_little_endian(all.subspan(kTokensAt, 2), format.tokens);
-  put_little_endian(all.subspan(kSeedAt, 4), own.seed);
+  core::put_little_endian(all.subspan(kCodecAt, 1), own.codec);
+  core::put_little_endian(all.subspan(kSideAt, 1), static_cast<std::uint32_t>(KvSide{format.side}));
+  core::put_little_endian(all.subspan(kBitsAt, 1), own.bits);
+  core::put_little_endian(all.subspan(kScaleAt, 1), own.scale);
+  core::put_little_endian(all.subspan(kMeanAt, 1), format.has_mean() ? 1 : 0);
+  core::put_little_endian(all.subspan(kHeadDimAt, 2), format.head_dim);
+  core::put_little_endian(all.subspan(kTokensAt, 2), format.tokens);
+  core::put_little_endian(all.subspan(kSeedAt, 4), own.seed);
   return bytes;
 }
 
@@ -92,7 +80,9 @@ Result<PageFormat> read_description(std::span<const std::byte> bytes) {
       return bad(core::text("{} bytes long; wanted {}", bytes.size(), kPageDescriptionBytes));
     }
     if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) return bad("does not begin with ROTA");
-    const auto number = [&](std::size_t at, std::size_t size) { return little_endian(bytes.subspan(at, size)); };
+    const auto number = [&](std::size_t at, std::size_t size) {
+      return static_cast<std::uint32_t>(core::little_endian(bytes.subspan(at, size)));
+    };
     if (number(kVersionAt, 2) != kPageFormatVersion) {
       return Error{Errc::unsupported, core::text("page description: version {}; this build reads version {}",
                                                  number(kVersionAt, 2), kPageFormatVersion)};
