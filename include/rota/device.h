@@ -32,6 +32,7 @@ ROTA_API std::string_view name(DeviceKind kind) noexcept;
 struct Limits {
   std::uint64_t max_buffer_bytes = 0;
   std::uint64_t max_binding_bytes = 0;    // that one view may span
+  std::uint64_t max_sparse_bytes = 0;     // addresses for memory that grows; 0: a cache takes its memory at once
   std::uint32_t subgroup_size = 1;        // GPU: invocations
   std::uint32_t max_workgroup_size = 1;   // GPU: invocations
   std::uint32_t shared_memory_bytes = 0;  // GPU: per workgroup

@@ -77,8 +77,10 @@ class [[nodiscard]] ROTA_API KvStep {
 
 // Pages of one kind. A page that a sequence gave back counts as used until no command can touch it.
 struct KvPoolCounters {
-  std::uint64_t pages = 0, used = 0, shared = 0;  // shared: used by several sequences
-  std::uint64_t bytes_used = 0;
+  std::uint64_t pages = 0;             // at most
+  std::uint64_t used = 0, shared = 0;  // shared: used by several sequences
+  std::uint64_t allocated = 0;         // that have memory: those in use, and some that were or will be
+  std::uint64_t bytes_used = 0, bytes_allocated = 0;
 
   constexpr std::uint64_t free() const noexcept { return pages - used; }
 };
@@ -90,6 +92,14 @@ struct KvCounters {
   // Submitted so far. Where layers take turns, once the last has had its turn.
   std::uint64_t seals = 0, unseals = 0;  // pages; one holds all layers of a group's keys or values
   std::uint64_t copied_bytes = 0;  // dense bytes: for forks, truncations, sinks, and what a long step leaves dense
+
+  // Of all pages.
+  constexpr std::uint64_t bytes_used() const noexcept {
+    return sealed.bytes_used + dense.bytes_used + sinks.bytes_used + step.bytes_used;
+  }
+  constexpr std::uint64_t bytes_allocated() const noexcept {
+    return sealed.bytes_allocated + dense.bytes_allocated + sinks.bytes_allocated + step.bytes_allocated;
+  }
 };
 
 // What KvCache::save() takes.
@@ -128,16 +138,27 @@ struct KvNonFinite {
 // such call. Sequences that were opened or closed meanwhile stay so. A call that is refused changes nothing. Out of
 // pages is such a refusal, and leaves the encoder usable.
 //
+// Memory follows use where the device has sparse memory: pages get theirs as they are taken, and keep it for a while
+// when they are free. A cache that cannot grow is out of pages, with the bytes that it asked for. Pages never move.
+//
 // Encoders that change different sequences may be open at once. A sequence that an open encoder has changed, even by
 // settling it on the way, is Errc::busy for other encoders until that one is submitted or dropped. So are pages that it
 // will give back. See wait().
 class ROTA_API KvCache {
  public:
-  // Allocates what estimate() says.
   static Result<KvCache> create(Device& device, const KvCacheSpec& spec);
 
   const KvCacheSpec& spec() const noexcept;
-  const KvMemory& memory() const noexcept;  // what is allocated
+  const KvMemory& memory() const noexcept;  // at most; counters() tell how much it is
+
+  // Takes memory now, and keeps it, for so many tokens of all sequences: as estimate() says, to the byte. Within it
+  // sequences do not run out of pages. The last call counts, and 0 keeps nothing. Errc::out_of_pages if there is not
+  // that much; what was reserved before stays so.
+  Status reserve(std::uint64_t tokens);
+
+  // Gives back memory that no sequence uses and that is not reserved. Waits for what was submitted. Without it memory
+  // that was free for a while goes as the cache is used: for 64 to 128 calls that change it.
+  Status trim();
 
   // A new sequence without tokens.
   Result<Sequence> open_sequence();

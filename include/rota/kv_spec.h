@@ -95,11 +95,15 @@ enum class LayerOrder : std::uint8_t {
   together,  // several are appended before they are attended to: a step is dense in all of them
 };
 
-// What KvCache::create() takes. Either max_tokens or max_bytes is given.
+// What KvCache::create() takes. At most one of max_tokens and max_bytes is given. With neither, the device's memory is
+// the limit.
 struct KvCacheSpec {
   std::vector<KvGroup> groups;
   std::optional<std::uint64_t> max_tokens = {};  // of all sequences together
   std::optional<std::uint64_t> max_bytes = {};   // of device memory: for as many tokens as fit
+  // Takes all memory as the cache is made, instead of what is used. So does a device that cannot grow
+  // (Limits::max_sparse_bytes). Then a limit must be given.
+  bool at_once = false;
   std::uint32_t max_sequences = 1;
   std::uint64_t max_step_tokens = 512;  // of all sequences in one step, such as a chunk of a prompt; they enter dense
   LayerOrder layer_order = LayerOrder::in_turn;
@@ -152,9 +156,10 @@ struct KvMemory {
   friend constexpr bool operator==(const KvMemory&, const KvMemory&) = default;
 };
 
-// What KvCache::create() allocates for the same description, to the byte. Sequences that are only extended do not run
-// out of pages within max_tokens, max_sequences and max_step_tokens, if each step is submitted with all layers before
-// the next begins and at most one earlier KvStep is still held.
+// The most that a cache of the description allocates; to the byte, if it takes its memory at once or reserves it. Then
+// sequences that are only extended do not run out of pages within max_tokens, max_sequences and max_step_tokens, if
+// each step is submitted with all layers before the next begins and at most one earlier KvStep is still held. A
+// description without limits is refused.
 ROTA_API Result<KvMemory> estimate(const KvCacheSpec& spec);
 
 }  // namespace rota::inline ROTA_ABI

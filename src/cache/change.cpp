@@ -25,11 +25,7 @@ void move_to_end(std::vector<T>& to, std::vector<T>& from) {
 
 }  // namespace
 
-void release(std::vector<GroupSidePools>& pools, std::span<const PageUse> uses) noexcept {
-  for (const PageUse& use : uses) pools[use.group_side].of(use.kind).release(use.page);
-}
-
-Change::Change(const Layout& layout, std::vector<GroupSidePools>& pools, const std::vector<PageUse>& given)
+Change::Change(const Layout& layout, PagePools& pools, const std::vector<PageUse>& given)
     : layout_(layout),
       group_sides_(layout.group_sides),
       pools_(pools),
@@ -37,7 +33,7 @@ Change::Change(const Layout& layout, std::vector<GroupSidePools>& pools, const s
       moves_(layout.group_sides.size()) {}
 
 // Nobody has seen the pages that are still here, so they need not wait in the retire list.
-Change::~Change() { release(pools_, taken_); }
+Change::~Change() { pools_.release(taken_); }
 
 std::optional<std::uint32_t> Change::retake(std::size_t group_side, PoolKind kind) {
   if (kind != PoolKind::dense && kind != PoolKind::step) return {};
@@ -69,6 +65,12 @@ Result<std::uint32_t> Change::take(std::size_t group_side, PoolKind kind) {
   PageUse& use = taken_.emplace_back(PageUse{group_side, kind, 0});  // before take(): this may throw
   use.page = pool.take();
   return use.page;
+}
+
+Status Change::commit() {
+  Status status = pools_.commit(taken_);
+  lacks_pages_ |= !status && status.error().code == Errc::out_of_pages;
+  return status;
 }
 
 // Sinks live as long as the sealed page 0.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,26 +8,11 @@
 #include <vector>
 
 #include "cache/layout.h"
-#include "cache/page_pool.h"
+#include "cache/page_pools.h"
 #include "cache/sequence_state.h"
 #include "rota/kv_cache.h"
 
 namespace rota::cache {
-
-// Which pages of one group side are in use.
-struct GroupSidePools {
-  explicit GroupSidePools(const KvSideMemory& memory)
-      : pools{PagePool(memory.sealed.pages), PagePool(memory.dense.pages), PagePool(memory.sinks.pages),
-              PagePool(memory.step.pages)} {}
-
-  PagePool& of(PoolKind kind) noexcept { return pools[static_cast<std::size_t>(kind)]; }
-  const PagePool& of(PoolKind kind) const noexcept { return pools[static_cast<std::size_t>(kind)]; }
-
-  std::array<PagePool, kPoolKinds> pools;
-};
-
-// Ends the uses. Precondition: no command that is not yet submitted can touch the pages.
-void release(std::vector<GroupSidePools>& pools, std::span<const PageUse> uses) noexcept;
 
 // What commands have moved.
 struct MoveCounts {
@@ -59,7 +43,7 @@ class Change {
  public:
   // `given` is what the encoder's earlier changes have given. It may change once all is planned. Of changes that are
   // merged only one may take dense pages or a step's: they do not know what the others have retaken.
-  Change(const Layout& layout, std::vector<GroupSidePools>& pools, const std::vector<PageUse>& given);
+  Change(const Layout& layout, PagePools& pools, const std::vector<PageUse>& given);
   ~Change();
 
   Change(const Change&) = delete;
@@ -123,10 +107,13 @@ class Change {
   // Makes a layer of a sequence done that is not yet.
   void finish_layer(const std::shared_ptr<Transition>& transition, std::size_t layer);
 
+  // Puts memory behind the pages that are taken, once all is planned. The error is out_of_pages.
+  Status commit();
+
   // The new states count: pages stay taken.
   void keep() noexcept { taken_.clear(); }
 
-  // Whether a pool had no free page when one was asked for.
+  // Whether a pool had no free page when one was asked for, or no memory for it.
   bool lacks_pages() const noexcept { return lacks_pages_; }
 
  private:
@@ -178,7 +165,7 @@ class Change {
 
   const Layout& layout_;
   std::span<const GroupSide> group_sides_;
-  std::vector<GroupSidePools>& pools_;
+  PagePools& pools_;
   const std::vector<PageUse>& given_before_;
   std::vector<PageUse> taken_, given_, retaken_;
   std::vector<Moves> moves_;  // one per group side

@@ -6,24 +6,15 @@
 #include "core/extent.h"
 #include "ops/seal/seal.h"
 #include "runtime/command.h"
-#include "runtime/device_state.h"
+#include "runtime/engine.h"
 #include "runtime/inside.h"
 
 namespace rota::cache {
 namespace {
 
-// Bytes of one layer in the largest pool.
-std::uint64_t layer_bytes(const GroupSide& group_side) {
-  const KvSideMemory& memory = group_side.memory;
-  return std::max({memory.sealed.bytes(), memory.dense.bytes(), memory.sinks.bytes()}) / group_side.layers;
-}
-
 Result<std::uint64_t> layers_per_slab(const Device& device, const GroupSide& group_side) {
-  const Limits& limits = device.info().limits;
-  // A binding may begin up to an alignment before the view's first byte.
-  const std::uint64_t most_bytes = std::min(limits.max_buffer_bytes, limits.max_binding_bytes) -
-                                   std::min(limits.max_binding_bytes, runtime::kBindingAlignment);
-  const std::uint64_t bytes = layer_bytes(group_side);
+  const std::uint64_t most_bytes = GroupSideMemory::most_bytes(device.info().limits);
+  const std::uint64_t bytes = group_side.most_layer_bytes();
   if (std::max(bytes, group_side.memory.step.bytes()) > most_bytes) {
     return Error{
         Errc::unsupported,
@@ -87,10 +78,24 @@ void LayerMoves::add(const LayerMoves& other) {
   append(step_copies, other.step_copies);
 }
 
-Result<GroupSideMemory> GroupSideMemory::allocate(Device& device, const GroupSide& group_side) {
+std::uint64_t GroupSideMemory::most_bytes(const Limits& limits) noexcept {
+  // A binding may begin up to an alignment before the view's first byte.
+  return std::min(limits.max_buffer_bytes, limits.max_binding_bytes) -
+         std::min(limits.max_binding_bytes, runtime::kBindingAlignment);
+}
+
+Result<Buffer> GroupSideMemory::make_buffer(Device& device, std::uint64_t bytes) const {
+  if (bytes == 0) return Buffer();
+  if (kind_ == Kind::allocated) return device.allocate(bytes);
+  auto memory = runtime::Inside::of(device)->backend().reserve(bytes);
+  if (!memory) return memory.error();
+  return runtime::buffer_on(device, std::move(memory).value());
+}
+
+Result<GroupSideMemory> GroupSideMemory::make(Device& device, const GroupSide& group_side, Kind kind) {
   auto layers = layers_per_slab(device, group_side);
   if (!layers) return layers.error();
-  GroupSideMemory memory(group_side);
+  GroupSideMemory memory(group_side, kind);
   memory.slab_layers_ = *layers;
   for (std::uint64_t first = 0; first < group_side.layers; first += *layers) {
     Slab slab{.layers = std::min(*layers, group_side.layers - first)};
@@ -100,25 +105,31 @@ Result<GroupSideMemory> GroupSideMemory::allocate(Device& device, const GroupSid
     };
     for (const Pool& pool : {Pool{group_side.memory.sealed, slab.sealed}, Pool{group_side.memory.dense, slab.dense},
                              Pool{group_side.memory.sinks, slab.sinks}}) {
-      if (pool.size.bytes() == 0) continue;
-      auto buffer = device.allocate(pool.size.bytes() / group_side.layers * slab.layers);
+      auto buffer = memory.make_buffer(device, pool.size.bytes() / group_side.layers * slab.layers);
       if (!buffer) return buffer.error();
       pool.buffer = std::move(buffer).value();
     }
     memory.slabs_.push_back(std::move(slab));
   }
-  if (const std::uint64_t bytes = group_side.memory.step.bytes(); bytes > 0) {
-    auto buffer = device.allocate(bytes);
-    if (!buffer) return buffer.error();
-    memory.step_ = std::move(buffer).value();
-  }
+  auto step = memory.make_buffer(device, group_side.memory.step.bytes());
+  if (!step) return step.error();
+  memory.step_ = std::move(step).value();
   return memory;
 }
 
-std::uint64_t GroupSideMemory::bytes() const noexcept {
-  std::uint64_t sum = step_.size_bytes();
-  for (const Slab& slab : slabs_) sum += slab.sealed.size_bytes() + slab.dense.size_bytes() + slab.sinks.size_bytes();
-  return sum;
+std::uint64_t GroupSideMemory::newest_ticket() const noexcept {
+  std::uint64_t newest = 0;
+  const auto look_at = [&](const Buffer& buffer) {
+    const auto& state = runtime::Inside::of(buffer);
+    if (!state) return;
+    const runtime::Memory& memory = *state->memory();
+    newest = std::max({newest, memory.last_read_ticket.load(), memory.last_write_ticket.load()});
+  };
+  for (const Slab& slab : slabs_) {
+    for (const Buffer* const pool : {&slab.sealed, &slab.dense, &slab.sinks}) look_at(*pool);
+  }
+  look_at(step_);
+  return newest;
 }
 
 Status GroupSideMemory::wait_for_commands() const {

@@ -12,6 +12,7 @@
 #include "rota/device.h"
 #include "rota/kv_cache.h"
 #include "rota/ops.h"
+#include "runtime/device_state.h"
 
 namespace rota::cache {
 
@@ -46,7 +47,21 @@ struct LayerMoves {
 // step's pages are [page][head]: all layers take turns.
 class GroupSideMemory {
  public:
-  static Result<GroupSideMemory> allocate(Device& device, const GroupSide& group_side);
+  // Allocates all of it; or, sparse, only addresses, and PagePools commits what is used.
+  enum class Kind : std::uint8_t { allocated, sparse };
+  static Result<GroupSideMemory> make(Device& device, const GroupSide& group_side, Kind kind);
+  bool is_sparse() const noexcept { return kind_ == Kind::sparse; }
+
+  // Of one pool, that a device can address at once.
+  static std::uint64_t most_bytes(const Limits& limits) noexcept;
+
+  // Of the newest submission that uses a page.
+  std::uint64_t newest_ticket() const noexcept;
+
+  // Calls visit(const std::shared_ptr<runtime::Memory>&, bytes of a page) for all memories that pages of a pool are
+  // divided over.
+  template <class Visit>
+  void for_each_memory(PoolKind kind, const Visit& visit) const;
 
   // In all layers, or in one.
   void record(Encoder& encoder, const Moves& moves, const Counter& non_finite) const;
@@ -54,8 +69,6 @@ class GroupSideMemory {
 
   // One layer, without sequences. Precondition: layer < GroupSide::layers.
   KvSideView view(std::size_t layer) const;
-
-  std::uint64_t bytes() const noexcept;
 
   // Waits for every earlier submission that uses a page. What only an engine can start is Errc::busy.
   Status wait_for_commands() const;
@@ -72,19 +85,34 @@ class GroupSideMemory {
   struct Slab {
     std::uint64_t layers = 0;
     Buffer sealed, dense, sinks;
+
+    const Buffer& of(PoolKind kind) const noexcept {
+      return kind == PoolKind::sealed ? sealed : kind == PoolKind::sinks ? sinks : dense;
+    }
   };
 
-  explicit GroupSideMemory(const GroupSide& group_side) : group_side_(group_side) {}
+  GroupSideMemory(const GroupSide& group_side, Kind kind) : group_side_(group_side), kind_(kind) {}
+  Result<Buffer> make_buffer(Device& device, std::uint64_t bytes) const;
   static void record(Encoder& encoder, const KvSideView& view, const Moves& moves, const Counter& non_finite);
   KvSideView view_of(const Slab& slab) const;  // all layers, as heads
   SlotView slots(const Buffer& buffer, std::uint64_t page_slots, std::uint64_t layers) const;
   SealedView sealed(const Slab& slab, const PageFormat& format) const;
 
   GroupSide group_side_;
+  Kind kind_;
   std::uint64_t slab_layers_ = 0;  // in every slab but the last, which may have fewer
   std::vector<Slab> slabs_;
   Buffer step_;
 };
+
+template <class Visit>
+void GroupSideMemory::for_each_memory(PoolKind kind, const Visit& visit) const {
+  const std::uint64_t page_bytes = group_side_.pool(kind).page_bytes;
+  if (kind == PoolKind::step) return visit(runtime::Inside::of(step_)->memory(), page_bytes);
+  for (const Slab& slab : slabs_) {
+    visit(runtime::Inside::of(slab.of(kind))->memory(), page_bytes / group_side_.layers * slab.layers);
+  }
+}
 
 template <class Visit>
 Status GroupSideMemory::for_each_range(const PageUse& page, std::uint64_t tokens, const Visit& visit) const {
@@ -94,7 +122,7 @@ Status GroupSideMemory::for_each_range(const PageUse& page, std::uint64_t tokens
   const std::uint64_t head_bytes = sealed ? group_side_.sealed_bytes() : slots * slot_bytes;
   const bool whole = sealed || tokens == slots;
   for (const Slab& slab : slabs_) {
-    const Buffer& buffer = sealed ? slab.sealed : page.kind == PoolKind::sinks ? slab.sinks : slab.dense;
+    const Buffer& buffer = slab.of(page.kind);
     const std::uint64_t heads = slab.layers * group_side_.heads;
     const std::uint64_t begin = page.page * heads * head_bytes;
     const std::uint64_t ranges = whole ? 1 : heads;

@@ -66,6 +66,20 @@ const KvMemory& KvCache::memory() const noexcept {
   return state_ ? state_->memory() : none;
 }
 
+Status KvCache::reserve(std::uint64_t tokens) {
+  return core::guarded([&]() -> Status {
+    if (Status status = check(state_, "KvCache::reserve"); !status) return status;
+    return state_->reserve(tokens);
+  });
+}
+
+Status KvCache::trim() {
+  return core::guarded([&]() -> Status {
+    if (Status status = check(state_, "KvCache::trim"); !status) return status;
+    return state_->trim();
+  });
+}
+
 Result<Sequence> KvCache::open_sequence() {
   return core::guarded([&]() -> Result<Sequence> {
     if (Status status = check(state_, "KvCache::open_sequence"); !status) return status.error();

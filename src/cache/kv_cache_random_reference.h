@@ -45,6 +45,7 @@ inline KvGroup random_group(std::mt19937_64& random, std::vector<std::uint32_t> 
 inline KvCacheSpec random_spec(std::mt19937_64& random) {
   KvCacheSpec spec{.groups = {random_group(random, {4, 1})},
                    .max_tokens = 300 + random() % 3000,
+                   .at_once = random() % 5 == 0,
                    .max_sequences = static_cast<std::uint32_t>(1 + random() % 5),
                    .max_step_tokens = random() % 3 == 0 ? 1 + random() % 4 : 1 + random() % 700,
                    .layer_order = random() % 4 == 0 ? LayerOrder::together : LayerOrder::in_turn};

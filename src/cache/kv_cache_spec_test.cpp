@@ -54,7 +54,11 @@ TEST(KvCacheSpec, EveryBadDescriptionIsRefused) {
       {"groups[0].window is 63; wanted at least the tail of 64", [](KvCacheSpec& s) { s.groups[0].window = 63; }},
       {"groups[0].window is 0", [](KvCacheSpec& s) { s.groups[0].window = 0; }},
       {"groups[0].tail is", [](KvCacheSpec& s) { s.groups[0].tail = ~std::uint64_t{0}; }},
-      {"max_tokens is missing", [](KvCacheSpec& s) { s.max_tokens.reset(); }},
+      {"max_tokens is missing",
+       [](KvCacheSpec& s) {
+         s.max_tokens.reset();
+         s.at_once = true;
+       }},
       {"max_tokens is given, and max_bytes", [](KvCacheSpec& s) { s.max_bytes = 1000000; }},
       {"max_tokens is 0", [](KvCacheSpec& s) { s.max_tokens = 0; }},
       {"max_tokens is", [](KvCacheSpec& s) { s.max_tokens = ~std::uint64_t{0}; }},
@@ -127,7 +131,8 @@ TEST(KvCacheSpec, OnlyASideThatSealsHasSinks) {
   EXPECT_EQ(memory.groups[0].v.sinks, KvPoolSize{});
 }
 
-std::uint64_t allocated_bytes(const KvCache& cache) {
+// Of all buffers that layers' views name.
+std::uint64_t buffer_bytes(const KvCache& cache) {
   std::set<const void*> seen;
   std::uint64_t bytes = cache.memory().counter_bytes;
   const auto add = [&](const Buffer& buffer) {
@@ -168,9 +173,15 @@ TEST(KvCacheSpec, TheEstimateIsWhatPublicModelsAllocate) {
         spec.groups.push_back(std::move(group));
       }
       const KvMemory memory = estimate(spec).value();
-      const KvCache cache = KvCache::create(device, spec).value();
-      EXPECT_EQ(allocated_bytes(cache), memory.bytes()) << model.at("name");
-      EXPECT_EQ(cache.memory(), memory) << model.at("name");
+      KvCache growing = KvCache::create(device, spec).value();
+      EXPECT_EQ(growing.counters().bytes_allocated(), 0U);
+      EXPECT_OK(growing.reserve(*spec.max_tokens));
+      spec.at_once = true;
+      for (const KvCache& cache : {growing, KvCache::create(device, spec).value()}) {
+        EXPECT_EQ(buffer_bytes(cache), memory.bytes()) << model.at("name");
+        EXPECT_EQ(cache.counters().bytes_allocated() + memory.counter_bytes, memory.bytes()) << model.at("name");
+        EXPECT_EQ(cache.memory(), memory) << model.at("name");
+      }
     }
     ++models;
   }

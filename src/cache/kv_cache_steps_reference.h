@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <random>
@@ -16,6 +15,7 @@
 #include "cache/kv_cache_attend_reference.h"
 #include "cache/kv_cache_batch_reference.h"
 #include "cache/kv_cache_compare_reference.h"
+#include "cache/kv_cache_memory_reference.h"
 #include "cache/kv_cache_random_reference.h"
 #include "cache/kv_cache_reference.h"
 #include "cache/kv_cache_saved_reference.h"
@@ -56,6 +56,7 @@ class Machine {
       call_in_one_encoder();
     }
     if (random_() % 12 == 0) open_one();
+    if (random_() % 24 == 0) trace_ += memory_.reserve_or_trim(cache_, random_);
     ++steps_;
     compare(random_() % 16 == 0 ? Extent::all_pages : Extent::newest_pages);
     if (attend_every_ != 0 && random_() % attend_every_ == 0 && !sequences_.empty()) attend_to(any_sequence());
@@ -89,9 +90,7 @@ class Machine {
     if (full_ || random_() % 16 == 0) close_one();
     if (dropped) {
       trace_ += "drop ";
-      {
-        const Encoder gone = std::move(encoder);
-      }
+      encoder = device_.encoder();
       sequences_.clear();
       for (const SequenceState& sequence : before) {
         if (sequence.sequence != closed_) sequences_.push_back(sequence);
@@ -428,6 +427,7 @@ class Machine {
       if (::testing::Test::HasFatalFailure()) return;
     }
     ASSERT_EQ(comparison_.wrong_values(), 0U);
+    MemoryInUse::compare(cache_.counters());
     users.compare(cache_.counters(), std::ranges::none_of(sequences_, &SequenceState::in_turn));
     ASSERT_EQ(cache_.counters().sequences, sequences_.size());
   }
@@ -492,6 +492,7 @@ class Machine {
   bool full_ = false;                                 // a call of this step found no pages
   Sequence closed_, opened_;                          // by this step, whatever becomes of its encoder
   Comparison comparison_;
+  MemoryInUse memory_{device_, spec_};
   std::uint64_t steps_ = 0;
   std::string trace_;
 };

@@ -67,7 +67,7 @@ class KvCacheFailures : public OnDevice {
     extend(200).value();
   }
 
-  const KvCacheSpec spec{
+  KvCacheSpec spec{
       .groups = {{.layers = {0}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .page = 64, .tail = 0}},
       .max_tokens = 70'000,
       .max_step_tokens = 60'000,
@@ -101,6 +101,7 @@ TEST_F(KvCacheFailures, AKernelThatCannotBeBuiltTakesTheStepBackAndMayBeTriedAga
 }
 
 TEST_F(KvCacheFailures, MemoryThatRunsOutWhileACacheIsMadeIsAnError) {
+  spec.at_once = true;
   Memory::original = std::exchange(driver().vkAllocateMemory, Memory::allocate);
   int failures = 0;
   for (;; ++failures) {
@@ -115,6 +116,7 @@ TEST_F(KvCacheFailures, MemoryThatRunsOutWhileACacheIsMadeIsAnError) {
 }
 
 TEST_F(KvCacheFailures, MemoryThatRunsOutInAStepTakesItBack) {
+  spec.at_once = true;  // so that it is not the pages'
   open();
   Memory::original = std::exchange(driver().vkAllocateMemory, Memory::allocate);
   Memory::left = 0;

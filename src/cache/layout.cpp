@@ -95,9 +95,8 @@ Status check_spec(const KvCacheSpec& spec) {
   for (std::size_t index = 0; index < spec.groups.size(); ++index) {
     if (Status status = check_group(spec.groups[index], index); !status) return status;
   }
-  if (spec.max_tokens.has_value() == spec.max_bytes.has_value()) {
-    return core::refuse(of("max_tokens"), spec.max_tokens ? "given, and max_bytes, too" : "missing, and max_bytes, too",
-                        "one of them");
+  if (spec.max_tokens && spec.max_bytes) {
+    return core::refuse(of("max_tokens"), "given, and max_bytes, too", "at most one of them");
   }
   for (const KvGroup& group : spec.groups) {
     if (!spec.seal_within) break;
@@ -287,13 +286,18 @@ Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens
 }
 
 // Finds the most tokens that fit, by bisection: more tokens never take less memory.
-Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) {
+Status fill(Layout& layout, const KvCacheSpec& spec, const Room& room) {
   const auto fits = [&](std::uint64_t tokens) {
-    return measure_all(layout, spec, tokens).ok() && layout.memory.bytes() <= bytes;
+    const auto is_addressed = [&](const GroupSide& group_side) {
+      return std::max(group_side.most_layer_bytes(), group_side.memory.step.bytes()) <= room.layer_bytes;
+    };
+    return measure_all(layout, spec, tokens).ok() && layout.memory.bytes() <= room.bytes &&
+           std::ranges::all_of(layout.group_sides, is_addressed);
   };
   if (!fits(1)) {
     return Error{Errc::out_of_memory,
-                 core::text("{}: max_bytes is {}; one token takes {}", kOp, bytes, layout.memory.bytes())};
+                 core::text("{}: {} {}; one token takes {}", kOp, spec.max_bytes ? "max_bytes is" : "the device has",
+                            room.bytes, layout.memory.bytes())};
   }
   std::uint64_t most = 1;
   for (std::uint64_t step = kMaxTokens; step > 0; step /= 2) {
@@ -302,13 +306,21 @@ Status fill_bytes(Layout& layout, const KvCacheSpec& spec, std::uint64_t bytes) 
   return measure_all(layout, spec, most);
 }
 
+Status measure(Layout& layout, const KvCacheSpec& spec, const std::optional<Room>& room) {
+  if (spec.max_tokens) return measure_all(layout, spec, *spec.max_tokens);
+  if (spec.max_bytes) return fill(layout, spec, {.bytes = *spec.max_bytes});
+  if (room) return fill(layout, spec, *room);
+  return core::refuse(of("max_tokens"), "missing, and max_bytes, too",
+                      "one of them, where memory is estimated or taken at once");
+}
+
 }  // namespace
 
 std::string GroupSide::name() const {
   return core::text("the {} of groups[{}]", side == KvSide::keys ? "keys" : "values", group);
 }
 
-Result<Layout> lay_out(const KvCacheSpec& spec) {
+Result<Layout> lay_out(const KvCacheSpec& spec, const std::optional<Room>& room) {
   if (Status status = check_spec(spec); !status) return status.error();
   auto layers = number_layers(spec);
   if (!layers) return layers.error();
@@ -318,10 +330,14 @@ Result<Layout> lay_out(const KvCacheSpec& spec) {
                 .layers = std::move(layers).value(),
                 .shared = std::move(shared).value(),
                 .order = spec.layer_order};
-  const Status status = spec.max_bytes ? fill_bytes(layout, spec, *spec.max_bytes)
-                                       : measure_all(layout, spec, spec.max_tokens.value_or(1));
-  if (!status) return status.error();
+  if (Status status = measure(layout, spec, room); !status) return status.error();
   return layout;
+}
+
+Result<Layout> lay_out(const Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens) {
+  Layout smaller = layout;
+  if (Status status = measure_all(smaller, spec, tokens); !status) return status.error();
+  return smaller;
 }
 
 }  // namespace rota::cache

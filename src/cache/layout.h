@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cache/page_use.h"
 #include "rota/kv_spec.h"
 
 // The pure half of a cache: what a description means, before any device is asked.
@@ -94,6 +95,20 @@ struct GroupSide {
   std::uint64_t sealed_bytes() const noexcept { return format ? page_bytes(*format) : 0; }  // of a page of one head
   std::uint64_t slot_bytes() const noexcept { return layers * layer_slot_bytes(); }
   std::uint64_t layer_slot_bytes() const noexcept { return heads * dim * info(dense).bytes; }
+
+  const KvPoolSize& pool(PoolKind kind) const noexcept {
+    switch (kind) {
+      case PoolKind::sealed: return memory.sealed;
+      case PoolKind::dense: return memory.dense;
+      case PoolKind::sinks: return memory.sinks;
+      case PoolKind::step: break;
+    }
+    return memory.step;
+  }
+  // Of one layer, in the largest pool whose pages hold all layers.
+  std::uint64_t most_layer_bytes() const noexcept {
+    return std::max({memory.sealed.bytes(), memory.dense.bytes(), memory.sinks.bytes()}) / layers;
+  }
 };
 
 struct Layer {
@@ -120,7 +135,17 @@ constexpr std::size_t group_side_of(std::size_t group, KvSide side) noexcept {
   return 2 * group + (side == KvSide::keys ? 0 : 1);
 }
 
-// Refuses every bad description, or computes what to allocate.
-Result<Layout> lay_out(const KvCacheSpec& spec);
+// What a cache without limits of its own may take of a device.
+struct Room {
+  std::uint64_t bytes = 0;
+  std::uint64_t layer_bytes = std::numeric_limits<std::uint64_t>::max();  // of one pool
+};
+
+// Refuses every bad description, or computes what to allocate. A description without limits fills the room, or is
+// refused if there is none.
+Result<Layout> lay_out(const KvCacheSpec& spec, const std::optional<Room>& room = {});
+
+// The same for so many tokens, instead of the limits. Precondition: `layout` is of the description.
+Result<Layout> lay_out(const Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens);
 
 }  // namespace rota::cache

@@ -3,6 +3,16 @@
 #include <algorithm>
 
 namespace rota::cache {
+namespace {
+
+// For a cache that grows: what the device has, and can address.
+Room room_of(const DeviceInfo& device) {
+  const std::uint64_t addresses = device.limits.max_sparse_bytes;
+  return {.bytes = device.memory_bytes > 0 ? std::min(device.memory_bytes, addresses) : addresses,
+          .layer_bytes = GroupSideMemory::most_bytes(device.limits)};
+}
+
+}  // namespace
 
 State::State(std::shared_ptr<runtime::DeviceState> device, KvCacheSpec spec, Layout layout, Allocated memory)
     : device_(std::move(device)),
@@ -11,19 +21,21 @@ State::State(std::shared_ptr<runtime::DeviceState> device, KvCacheSpec spec, Lay
       memory_(std::move(memory.group_sides)),
       counters_(std::move(memory.counters)),
       no_pages_(std::make_shared<const KvPages>()),
+      pools_(device_->backend(), layout_.group_sides, memory_),
       sequences_(layout_.group_sides, spec_.max_sequences),
-      transactions_(pools_) {
-  for (const GroupSide& group_side : layout_.group_sides) pools_.emplace_back(group_side.memory);
-}
+      transactions_(pools_) {}
 
 Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& spec) {
   const std::shared_ptr<runtime::DeviceState>& state = runtime::Inside::of(device);
   if (!state) return core::refuse({"KvCache::create", {"device"}}, "moved from", "an open one");
-  auto layout = lay_out(spec);
+  const DeviceInfo& info = device.info();
+  const bool grows = !spec.at_once && info.limits.max_sparse_bytes > 0;
+  auto layout = lay_out(spec, grows ? std::optional(room_of(info)) : std::nullopt);
   if (!layout) return layout.error();
   Allocated allocated;
   for (const GroupSide& group_side : layout->group_sides) {
-    auto memory = GroupSideMemory::allocate(device, group_side);
+    auto memory = GroupSideMemory::make(device, group_side,
+                                        grows ? GroupSideMemory::Kind::sparse : GroupSideMemory::Kind::allocated);
     if (!memory) return memory.error();
     allocated.group_sides.push_back(std::move(memory).value());
   }
@@ -79,6 +91,22 @@ Status State::close(Sequence sequence) {
   sequences_.vacate(*index);
   ended_.notify_all();
   return {};
+}
+
+Status State::reserve(std::uint64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  const core::Refusal of_tokens{"KvCache::reserve", {"tokens"}};
+  const std::uint64_t most = layout_.memory.max_tokens;
+  if (tokens > most) return core::refuse(of_tokens, tokens, "at most the {} that the cache is limited to", most);
+  if (tokens == 0) return pools_.reserve({});
+  auto layout = lay_out(layout_, spec_, tokens);
+  if (!layout) return layout.error();
+  return pools_.reserve(layout->group_sides);
+}
+
+Status State::trim() {
+  const std::lock_guard lock(mutex_);
+  return pools_.trim();
 }
 
 Status State::wait(Sequence sequence, std::chrono::milliseconds at_most) const {

@@ -59,6 +59,8 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Result<Sequence> open();
   Status close(Sequence sequence);
   Status wait(Sequence sequence, std::chrono::milliseconds at_most) const;
+  Status reserve(std::uint64_t tokens);
+  Status trim();
 
   Result<std::shared_ptr<Step>> extend(Encoder& encoder, std::span<const KvExtension> extensions);
   Result<Sequence> fork(Encoder& encoder, Sequence sequence);
@@ -181,7 +183,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
 
   mutable std::mutex mutex_;
   mutable std::condition_variable ended_;  // an encoder has ended, or a sequence is closed
-  std::vector<GroupSidePools> pools_;
+  PagePools pools_;
   SequenceTable sequences_;
   OpenTransactions transactions_;
   MoveCounts moved_;                    // by what was submitted

@@ -52,13 +52,14 @@ template <class Plan>
 Status State::change(std::string_view op, Encoder& encoder, const Plan& plan, std::shared_ptr<Step> step) {
   auto transaction = transaction_in(op, encoder);
   if (!transaction) return transaction.error();
+  pools_.tend();
   Change change(layout_, pools_, (*transaction)->given);
   NewStates states(sequences_);
   Planning planning{**transaction, change, states};
   complete(planning);
-  if (Status status = plan(planning); !status) {
-    return change.lacks_pages() ? shortage(status.error(), *transaction) : status;
-  }
+  Status planned = plan(planning);
+  if (planned) planned = change.commit();
+  if (!planned) return change.lacks_pages() ? shortage(planned.error(), *transaction) : planned;
   settle_all(planning, false);
   if (Status status = carry_out(encoder, **transaction, change, states); !status) return status;
   if (step) {
@@ -207,8 +208,9 @@ Result<SequenceState> State::truncated(Planning& planning, const SequenceState& 
   {
     Change settling(layout_, pools_, planning.transaction.given);
     auto truncated = settling.truncated(completed, length, first_query);
-    if (truncated) planning.change.merge(std::move(settling));
-    if (truncated || truncated.error().code != Errc::out_of_pages) return truncated;
+    const Status status = truncated ? settling.commit() : truncated.error();
+    if (status) planning.change.merge(std::move(settling));
+    if (status || status.error().code != Errc::out_of_pages) return status ? std::move(truncated) : status.error();
   }
   return planning.change.cut(completed, length);
 }

@@ -31,7 +31,7 @@ class State::Loading {
   explicit Loading(State& owner) noexcept : owner_(owner) {}
   ~Loading() {
     const std::lock_guard lock(owner_.mutex_);
-    release(owner_.pools_, taken);  // no command has named them
+    owner_.pools_.release(taken);  // no command has named them
     if (is_new) owner_.sequences_.vacate(sequence.index);
     if (SequenceEntry* const entry = owner_.sequences_.find(sequence); entry != nullptr) entry->loads = Loads::no;
     owner_.ended_.notify_all();
@@ -165,10 +165,12 @@ Status State::take_pages(const SavedLayout& saved, std::uint64_t length, Loading
     sides.push_back(*side);
   }
   const std::lock_guard lock(mutex_);
+  pools_.tend();
   const std::vector<PageUse> none;
   Change change(layout_, pools_, none);
   auto after = change.loaded(loading.before, length, sides);
-  if (!after) return change.lacks_pages() ? shortage(after.error(), nullptr) : after.error();
+  const Status status = after ? change.commit() : after.error();
+  if (!status) return change.lacks_pages() ? shortage(status.error(), nullptr) : status.error();
   loading.after = std::move(after).value();
   loading.after.step.reset();
   loading.given = change.given();

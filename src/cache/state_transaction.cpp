@@ -50,7 +50,7 @@ void State::settle_one(Planning& planning, std::uint32_t index, bool also_at_a_p
   Change other(layout_, pools_, planning.transaction.given);
   auto settled = also_at_a_pace ? other.settled(other.completed(state), first_query(state))
                                 : other.settled_in_passing(state, first_query(state));
-  if (!settled) return;  // `other` puts its pages back
+  if (!settled || !other.commit()) return;  // `other` puts its pages back
   planning.states.set(index, std::move(settled).value(), false);
   planning.change.merge(std::move(other));
 }

@@ -125,6 +125,8 @@ KvCounters State::counters() const noexcept {
       to.used += used;
       to.shared += pool.shared();
       to.bytes_used += used * size.page_bytes;
+      to.allocated += pool.committed();
+      to.bytes_allocated += pool.committed() * size.page_bytes;
     };
     add(counters.sealed, PoolKind::sealed, memory.sealed);
     add(counters.dense, PoolKind::dense, memory.dense);

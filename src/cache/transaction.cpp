@@ -29,7 +29,7 @@ void OpenTransactions::give_back(std::vector<PageUse> uses) noexcept {
   std::uint64_t newest = 0;
   for (const Transaction* const transaction : open_) newest = std::max(newest, transaction->serial);
   if (newest == 0) {
-    release(pools_, uses);
+    pools_.release(uses);
   } else {
     retired_.push_back({newest, std::move(uses)});
   }
@@ -42,7 +42,7 @@ void OpenTransactions::reuse_retired() noexcept {
   }
   std::erase_if(retired_, [&](const Retired& retired) {
     const bool free = retired.serial < oldest;
-    if (free) release(pools_, retired.uses);
+    if (free) pools_.release(retired.uses);
     return free;
   });
 }

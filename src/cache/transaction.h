@@ -71,7 +71,7 @@ class Transaction final : public runtime::Watcher {
 // memory.
 class OpenTransactions {
  public:
-  explicit OpenTransactions(std::vector<GroupSidePools>& pools) noexcept : pools_(pools) {}
+  explicit OpenTransactions(PagePools& pools) noexcept : pools_(pools) {}
 
   Transaction* find(const runtime::Recorder* recorder) const noexcept;
 
@@ -113,7 +113,7 @@ class OpenTransactions {
     std::vector<PageUse> uses;
   };
 
-  std::vector<GroupSidePools>& pools_;
+  PagePools& pools_;
   std::vector<Transaction*> open_;
   std::vector<Retired> retired_;
   std::uint64_t last_serial_ = 0;

@@ -11,6 +11,7 @@
 
 #include "core/callers_thread.h"
 #include "core/error.h"
+#include "core/extent.h"
 #include "rota/device.h"
 #include "runtime/command_list.h"
 #include "runtime/trace.h"
@@ -64,6 +65,12 @@ struct Batch {
   }
 };
 
+// Parts of a sparse memory. Ranges rise, and do not overlap.
+struct SparseRanges {
+  std::shared_ptr<Memory> memory;
+  std::vector<core::ByteRange> ranges;
+};
+
 // For what the device may still use when nobody can wait any longer: freeing it would not be safe.
 template <class Owned>
 void leave(std::unique_ptr<Owned> owned) noexcept {
@@ -96,6 +103,17 @@ class Backend {
   virtual Result<std::shared_ptr<Memory>> wrap(std::span<std::byte>, std::shared_ptr<const void>) {
     return Error{Errc::unsupported, core::text("wrap: {} cannot use memory of the host", info().id)};
   }
+  // A sparse memory: addresses with nothing behind them. Where Limits::max_sparse_bytes is 0 there is none.
+  virtual Result<std::shared_ptr<Memory>> reserve(std::uint64_t) {
+    return Error{Errc::unsupported, core::text("reserve: {} has no sparse memory", info().id)};
+  }
+  // Puts memory behind ranges that have none, with undefined contents: behind all of them, or none. The caller makes
+  // one call for a memory at a time.
+  virtual Status commit(std::span<const SparseRanges>) { return {}; }
+  // Takes it away from ranges as they were committed, but for what others touch. What the device cannot take back stays
+  // for the next commit. Precondition: no batch touches the ranges that has not ended.
+  virtual void decommit(std::span<const SparseRanges>) {}
+
   virtual Result<std::shared_ptr<Pipeline>> build(const Kernel& kernel, const Constants& constants) = 0;
 
   virtual Result<std::unique_ptr<PreparedBatch>> prepare(Batch batch) = 0;

@@ -34,6 +34,9 @@ Device open_checked(ValidationLog& log) {
     throw std::runtime_error("the subgroup size is " + std::to_string(device.info().limits.subgroup_size) +
                              "; wanted " + subgroup);
   }
+  if (!environment("ROTA_TEST_SPARSE", "").empty() && device.info().limits.max_sparse_bytes == 0) {
+    throw std::runtime_error("the device under test has no sparse memory");
+  }
   return device;
 }
 

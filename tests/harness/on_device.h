@@ -16,6 +16,7 @@ namespace rota::test {
 //   ROTA_TEST_THREADS   size of the CPU's pool
 //   ROTA_TEST_NAME      must be part of the device's name, so that no other device stands in for it
 //   ROTA_TEST_SUBGROUP  must be its subgroup size
+//   ROTA_TEST_SPARSE    if set, it must have sparse memory
 DeviceOptions options_under_test();
 
 // Messages of the driver's validation; a test that provokes one takes it out again.

@@ -1,7 +1,5 @@
 #include "runtime/backend.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "backend/cpu/huge_pages.h"
 #include "backend/cpu/queue.h"
+#include "backend/cpu/sparse_memory.h"
 #include "core/cpu_features.h"
 #include "core/error.h"
 #include "core/host_limits.h"
@@ -18,19 +18,20 @@
 namespace rota::cpu {
 namespace {
 
-constexpr std::uint64_t kHugePageBytes = 2U << 20;
 constexpr std::uint32_t kMaxThreads = 1024;
+constexpr std::uint64_t kSparseBytes = std::uint64_t{1} << 46;  // half of what a process can address on x86-64
 
 DeviceInfo describe(std::uint32_t threads) {
   constexpr auto kUnlimited = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-  return {.id = "cpu",
-          .name = core::cpu_name(),
-          .driver = core::text("rota, {} kernels", core::name_of(core::best_isa())),
-          .kind = DeviceKind::cpu,
-          .memory_bytes = core::usable_memory_bytes(),
-          .threads = threads,
-          .features = core::cpu_features(),
-          .limits = {.max_buffer_bytes = kUnlimited, .max_binding_bytes = kUnlimited}};
+  return {
+      .id = "cpu",
+      .name = core::cpu_name(),
+      .driver = core::text("rota, {} kernels", core::name_of(core::best_isa())),
+      .kind = DeviceKind::cpu,
+      .memory_bytes = core::usable_memory_bytes(),
+      .threads = threads,
+      .features = core::cpu_features(),
+      .limits = {.max_buffer_bytes = kUnlimited, .max_binding_bytes = kUnlimited, .max_sparse_bytes = kSparseBytes}};
 }
 
 std::uint32_t default_threads() { return std::min(core::usable_cpus(), kMaxThreads); }
@@ -74,15 +75,22 @@ class CpuBackend final : public runtime::Backend {
     if (host == nullptr) {
       return Error{Errc::out_of_memory, core::text("allocate: the system refuses {} bytes to cpu", bytes)};
     }
-#if defined(MADV_HUGEPAGE)
-    if (large) madvise(host, rounded, MADV_HUGEPAGE);  // a wish: without it memory is slower, nothing else
-#endif
+    if (large) wish_for_huge_pages(host, rounded);
     return std::shared_ptr<runtime::Memory>(std::unique_ptr<runtime::Memory>(own(host, bytes)));
   }
 
   Result<std::shared_ptr<runtime::Memory>> wrap(std::span<std::byte> bytes, std::shared_ptr<const void> keep) override {
     return std::shared_ptr<runtime::Memory>(std::make_shared<WrappedMemory>(bytes, std::move(keep)));
   }
+
+  Result<std::shared_ptr<runtime::Memory>> reserve(std::uint64_t bytes) override {
+    auto memory = SparseMemory::reserve(bytes);
+    if (!memory) return memory.error();
+    return std::shared_ptr<runtime::Memory>(std::move(memory).value());
+  }
+
+  Status commit(std::span<const runtime::SparseRanges> parts) override { return SparseMemory::commit(parts); }
+  void decommit(std::span<const runtime::SparseRanges> parts) override { SparseMemory::decommit(parts); }
 
   Result<std::shared_ptr<runtime::Pipeline>> build(const runtime::Kernel&, const runtime::Constants&) override {
     return std::shared_ptr<runtime::Pipeline>(std::make_shared<CpuPipeline>());

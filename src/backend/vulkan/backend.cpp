@@ -86,6 +86,26 @@ Result<std::shared_ptr<runtime::Memory>> VulkanBackend::allocate(std::uint64_t b
   return std::shared_ptr<runtime::Memory>(std::move(memory).value());
 }
 
+Result<std::shared_ptr<runtime::Memory>> VulkanBackend::reserve(std::uint64_t bytes) {
+  if (info_.limits.max_sparse_bytes == 0) return Backend::reserve(bytes);
+  if (Status status = context_->alive(); !status) return status.error();
+  auto memory = SparseBlocks::reserve(sparse_, bytes);
+  if (!memory) return memory.error();
+  return std::shared_ptr<runtime::Memory>(std::move(memory).value());
+}
+
+// Submissions that have ended may hold memory that nobody else does.
+Status VulkanBackend::commit(std::span<const runtime::SparseRanges> parts) {
+  const runtime::ForDrivers inherited;
+  queue_.reclaim();
+  return sparse_->commit(parts);
+}
+
+void VulkanBackend::decommit(std::span<const runtime::SparseRanges> parts) {
+  const runtime::ForDrivers inherited;
+  sparse_->decommit(parts);
+}
+
 Result<std::shared_ptr<runtime::Pipeline>> VulkanBackend::build(const runtime::Kernel& kernel,
                                                                 const runtime::Constants& constants) {
   const runtime::ForDrivers inherited;

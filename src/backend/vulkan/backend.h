@@ -5,6 +5,7 @@
 #include "backend/vulkan/context.h"
 #include "backend/vulkan/pipeline_cache.h"
 #include "backend/vulkan/queue.h"
+#include "backend/vulkan/sparse.h"
 #include "runtime/backend.h"
 
 namespace rota::vk {
@@ -19,10 +20,17 @@ struct HostSide {
 class VulkanBackend final : public runtime::Backend {
  public:
   VulkanBackend(DeviceInfo info, std::shared_ptr<Context> context, std::unique_ptr<PipelineCache> pipelines)
-      : info_(std::move(info)), context_(std::move(context)), pipelines_(std::move(pipelines)), queue_(context_) {}
+      : info_(std::move(info)),
+        context_(std::move(context)),
+        pipelines_(std::move(pipelines)),
+        sparse_(std::make_shared<SparseBlocks>(context_)),
+        queue_(context_) {}
 
   const DeviceInfo& info() const noexcept override { return info_; }
   Result<std::shared_ptr<runtime::Memory>> allocate(std::uint64_t bytes, runtime::MemoryKind kind) override;
+  Result<std::shared_ptr<runtime::Memory>> reserve(std::uint64_t bytes) override;
+  Status commit(std::span<const runtime::SparseRanges> parts) override;
+  void decommit(std::span<const runtime::SparseRanges> parts) override;
   Result<std::shared_ptr<runtime::Pipeline>> build(const runtime::Kernel& kernel,
                                                    const runtime::Constants& constants) override;
   Result<std::unique_ptr<runtime::PreparedBatch>> prepare(runtime::Batch batch) override;
@@ -44,6 +52,7 @@ class VulkanBackend final : public runtime::Backend {
   DeviceInfo info_;
   std::shared_ptr<Context> context_;
   std::unique_ptr<PipelineCache> pipelines_;
+  std::shared_ptr<SparseBlocks> sparse_;
   Queue queue_;  // last: it waits for what is in flight
 };
 

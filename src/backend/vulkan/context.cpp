@@ -24,19 +24,27 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<Instance> insta
   made->look_at(physical);
 
   constexpr float kPriority = 1.0F;
-  const VkDeviceQueueCreateInfo queue{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                      .queueFamilyIndex = made->queue_family,
-                                      .queueCount = 1,
-                                      .pQueuePriorities = &kPriority};
+  const auto one_queue = [&](uint32_t family) {
+    return VkDeviceQueueCreateInfo{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                   .queueFamilyIndex = family,
+                                   .queueCount = 1,
+                                   .pQueuePriorities = &kPriority};
+  };
+  const std::optional<uint32_t> sparse_family = from.sparse_family(physical);
+  std::vector<VkDeviceQueueCreateInfo> queues{one_queue(made->queue_family)};
+  if (sparse_family && *sparse_family != made->queue_family) queues.push_back(one_queue(*sparse_family));
+  const VkPhysicalDeviceFeatures features{.sparseBinding = sparse_family ? VK_TRUE : VK_FALSE,
+                                          .sparseResidencyBuffer = sparse_family ? VK_TRUE : VK_FALSE};
   std::vector<const char*> extensions;
   if (from.has_extension(physical, kPortabilitySubset)) extensions.push_back(kPortabilitySubset);  // Vulkan insists
   const DeviceExtras extras{.push_descriptors = from.has_extension(physical, VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME)};
   if (extras.push_descriptors) extensions.push_back(VK_KHR_PUSH_DESCRIPTOR_EXTENSION_NAME);
   const VkDeviceCreateInfo create{.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                  .queueCreateInfoCount = 1,
-                                  .pQueueCreateInfos = &queue,
+                                  .queueCreateInfoCount = static_cast<uint32_t>(queues.size()),
+                                  .pQueueCreateInfos = queues.data(),
                                   .enabledExtensionCount = static_cast<uint32_t>(extensions.size()),
-                                  .ppEnabledExtensionNames = extensions.data()};
+                                  .ppEnabledExtensionNames = extensions.data(),
+                                  .pEnabledFeatures = &features};
   VkDevice device = VK_NULL_HANDLE;
   const VkResult result = from.vk.vkCreateDevice(physical, &create, nullptr, &device);
   if (result != VK_SUCCESS) return driver_error("vulkan: no logical device", result);
@@ -45,6 +53,7 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<Instance> insta
   if (Status status = load(made->vk, from.vk.vkGetDeviceProcAddr, device, extras); !status) return status.error();
   made->pushes_descriptors = extras.push_descriptors;
   made->vk.vkGetDeviceQueue(device, made->queue_family, 0, &made->queue_);
+  if (sparse_family) made->vk.vkGetDeviceQueue(device, *sparse_family, 0, &made->sparse_queue_);
   return made;
 }
 
@@ -106,6 +115,11 @@ VkResult Context::submit(const VkSubmitInfo* submission, VkFence fence) {
     call();
   }
   return result;
+}
+
+VkResult Context::bind_sparse(const VkBindSparseInfo& info, VkFence fence) {
+  const std::lock_guard lock(queue_mutex_);
+  return vk.vkQueueBindSparse(sparse_queue_, 1, &info, fence);
 }
 
 }  // namespace rota::vk

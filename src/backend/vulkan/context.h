@@ -41,8 +41,11 @@ class Context {
   // An error if the device has no timeline semaphores.
   Status check_timelines(std::string_view call) const;
 
-  // The only place that uses the queue. Without a submission the fence alone.
+  // The only place that submits to the queue. Without a submission the fence alone.
   VkResult submit(const VkSubmitInfo* submission, VkFence fence);
+
+  // Of sparse buffers' blocks. Precondition: the device has such buffers, and is ours.
+  VkResult bind_sparse(const VkBindSparseInfo& info, VkFence fence);
 
   VkDevice device = VK_NULL_HANDLE;
   DeviceFunctions vk{};
@@ -61,6 +64,7 @@ class Context {
   std::shared_ptr<Instance> instance_;
   bool owned_ = false;
   VkQueue queue_ = VK_NULL_HANDLE;
+  VkQueue sparse_queue_ = VK_NULL_HANDLE;  // may be the same
   std::mutex queue_mutex_;
   std::function<void(const std::function<void()>&)> with_queue_;
   std::atomic<bool> lost_ = false;

@@ -26,6 +26,7 @@ namespace rota::vk {
   X(vkEnumerateDeviceExtensionProperties) \
   X(vkEnumeratePhysicalDevices)           \
   X(vkGetDeviceProcAddr)                  \
+  X(vkGetPhysicalDeviceFeatures)          \
   X(vkGetPhysicalDeviceMemoryProperties)  \
   X(vkGetPhysicalDeviceProperties)        \
   X(vkGetPhysicalDeviceProperties2)       \
@@ -74,6 +75,7 @@ namespace rota::vk {
   X(vkGetPipelineCacheData)         \
   X(vkGetQueryPoolResults)          \
   X(vkMapMemory)                    \
+  X(vkQueueBindSparse)              \
   X(vkQueueSubmit)                  \
   X(vkResetCommandPool)             \
   X(vkResetDescriptorPool)          \

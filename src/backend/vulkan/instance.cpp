@@ -169,6 +169,21 @@ std::optional<uint32_t> Instance::compute_family(VkPhysicalDevice physical) cons
   return std::nullopt;
 }
 
+std::optional<uint32_t> Instance::sparse_family(VkPhysicalDevice physical) const {
+  VkPhysicalDeviceFeatures features;
+  vk.vkGetPhysicalDeviceFeatures(physical, &features);
+  // The second allows a buffer to be used while blocks of it are missing.
+  if (features.sparseBinding == VK_FALSE || features.sparseResidencyBuffer == VK_FALSE) return std::nullopt;
+  std::optional<uint32_t> found;
+  uint32_t number = 0;
+  for (const VkQueueFamilyProperties& family : queue_families(physical)) {
+    const bool binds = (family.queueFlags & VK_QUEUE_SPARSE_BINDING_BIT) != 0;
+    if (binds && (!found || found == compute_family(physical))) found = number;
+    ++number;
+  }
+  return found;
+}
+
 Result<DeviceInfo> Instance::describe(VkPhysicalDevice physical, std::string id) const {
   VkPhysicalDeviceProperties core_properties;
   vk.vkGetPhysicalDeviceProperties(physical, &core_properties);
@@ -206,6 +221,7 @@ Result<DeviceInfo> Instance::describe(VkPhysicalDevice physical, std::string id)
       .features = {"vulkan " + version_text(properties.properties.apiVersion)},
       .limits = {.max_buffer_bytes = sizes.maxMemoryAllocationSize,
                  .max_binding_bytes = core::round_down(limits.maxStorageBufferRange, runtime::kUnitBytes),
+                 .max_sparse_bytes = sparse_family(physical) ? limits.sparseAddressSpaceSize : 0,
                  .subgroup_size = subgroup.subgroupSize,
                  .max_workgroup_size = limits.maxComputeWorkGroupInvocations,
                  .shared_memory_bytes = limits.maxComputeSharedMemorySize}};

@@ -36,6 +36,10 @@ class Instance {
   // The queue family that runs compute; nothing where there is none.
   std::optional<uint32_t> compute_family(VkPhysicalDevice physical) const;
 
+  // The queue family that binds blocks of sparse buffers, of another kind than the one that computes if there is one:
+  // it does not wait for kernels. Nothing where the device has no such buffers.
+  std::optional<uint32_t> sparse_family(VkPhysicalDevice physical) const;
+
   bool has_extension(VkPhysicalDevice physical, std::string_view wanted) const;
 
   InstanceFunctions vk{};  // tests replace some

@@ -88,6 +88,7 @@ Result<Device> adopt(const vulkan::Adoption& adoption) {
   if (Status status = check_family(**instance, adoption); !status) return status.error();
   auto info = (*instance)->describe(adoption.physical_device, std::string(kAdoptedId));
   if (!info) return info.error();
+  info->limits.max_sparse_bytes = 0;  // nobody says whether the device was made with sparse buffers
   auto context = Context::adopt(std::move(instance).value(), adoption);
   if (!context) return context.error();
   auto pipelines = PipelineCache::create(*context, adoption.pipeline_cache);

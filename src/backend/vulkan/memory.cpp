@@ -84,18 +84,30 @@ VkResult BufferMemory::Handles::allocate(const VkMemoryRequirements& needs, Use 
   return result;
 }
 
-Status BufferMemory::Handles::make(std::uint64_t bytes, Use use) {
+Status BufferMemory::Handles::make_buffer(std::uint64_t bytes, VkBufferCreateFlags flags) {
   const VkBufferCreateInfo create{.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                  .flags = flags,
                                   .size = core::round_up(bytes, runtime::kBindingAlignment),
                                   .usage = usage,
                                   .sharingMode = VK_SHARING_MODE_EXCLUSIVE};
+  const VkResult result = context->vk.vkCreateBuffer(context->device, &create, nullptr, &buffer);
+  if (result == VK_SUCCESS) return {};
+  return context->failed(core::text("allocate: vkCreateBuffer for {} bytes", bytes), result);
+}
+
+Result<VkMemoryRequirements> BufferMemory::Handles::make_sparse(std::uint64_t bytes) {
+  constexpr VkBufferCreateFlags kSparse = VK_BUFFER_CREATE_SPARSE_BINDING_BIT | VK_BUFFER_CREATE_SPARSE_RESIDENCY_BIT;
+  if (Status status = make_buffer(bytes, kSparse); !status) return status.error();
+  VkMemoryRequirements needs;
+  context->vk.vkGetBufferMemoryRequirements(context->device, buffer, &needs);
+  return needs;
+}
+
+Status BufferMemory::Handles::make(std::uint64_t bytes, Use use) {
   const auto failed = [&](std::string_view call, VkResult result) {
     return context->failed(core::text("allocate: {} for {} bytes", call, bytes), result);
   };
-  if (const VkResult result = context->vk.vkCreateBuffer(context->device, &create, nullptr, &buffer);
-      result != VK_SUCCESS) {
-    return failed("vkCreateBuffer", result);
-  }
+  if (Status status = make_buffer(bytes, 0); !status) return status;
   VkMemoryRequirements needs;
   context->vk.vkGetBufferMemoryRequirements(context->device, buffer, &needs);
   if (const VkResult result = allocate(needs, use); result != VK_SUCCESS) return failed("vkAllocateMemory", result);

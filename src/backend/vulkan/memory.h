@@ -21,7 +21,7 @@ enum class Use : std::uint8_t {
 std::optional<uint32_t> choose_memory_type(const VkPhysicalDeviceMemoryProperties& properties, uint32_t allowed,
                                            Use use);
 
-class BufferMemory final : public runtime::Memory {
+class BufferMemory : public runtime::Memory {
  public:
   static Result<std::shared_ptr<BufferMemory>> create(std::shared_ptr<Context> context, std::uint64_t bytes, Use use);
 
@@ -34,13 +34,14 @@ class BufferMemory final : public runtime::Memory {
   // Whether the host's reads go through its caches. Where they do not, a copy on the device is faster.
   bool is_cached() const noexcept { return handles_.cached; }
 
- private:
   // Owned while it is made, so that no failure leaks.
   struct Handles {
     explicit Handles(std::shared_ptr<Context> made_on) noexcept : context(std::move(made_on)) {}
     Handles(Handles&&) noexcept;
     ~Handles();
     Status make(std::uint64_t bytes, Use use);
+    Result<VkMemoryRequirements> make_sparse(std::uint64_t bytes);  // to be bound block by block
+    Status make_buffer(std::uint64_t bytes, VkBufferCreateFlags flags);
     VkResult allocate(const VkMemoryRequirements& needs, Use use);
 
     std::shared_ptr<Context> context;  // null: nothing is owned
@@ -54,9 +55,11 @@ class BufferMemory final : public runtime::Memory {
         VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   };
 
+ protected:
   BufferMemory(std::uint64_t bytes, Handles handles) noexcept
       : Memory(bytes, static_cast<std::byte*>(handles.host)), handles_(std::move(handles)) {}
 
+ private:
   Handles handles_;
 };
 
