@@ -86,6 +86,7 @@ struct KvGroup {
   std::uint64_t tail = 128;                  // newest tokens: they stay dense, and truncate() takes them back for free
   std::uint64_t sinks = 4;                   // first tokens that stay dense beside their sealed page; at most `page`
   std::optional<std::uint64_t> window = {};  // newest keys that a token sees, including its own; none: all
+  bool keep_sinks = false;                   // the sinks stay, and are seen besides the window (StreamingLLM)
   std::vector<KvSharedLayer> shared = {};    // layers that share the cache of one of `layers`, and are never appended
 };
 

@@ -61,7 +61,8 @@ struct KvPages {
   // in KvSideView::step from step_page on, else in KvSideView::dense.
   std::vector<std::uint32_t> page_table = {};
 
-  std::optional<std::uint32_t> sinks = {};  // page of KvSideView::sinks, once the first page is sealed
+  // The page of KvSideView::sinks: once the first page is sealed, or from the first token on (KvGroup::keep_sinks).
+  std::optional<std::uint32_t> sinks = {};
   std::optional<std::uint64_t> ring =
       {};  // slots: position p is in slot p mod ring; then all pages are dense, and none has left
   std::optional<std::uint64_t> step_page = {};  // at least sealed_pages; none: all of the table is before it
@@ -86,6 +87,7 @@ struct KvView {
   KvSideView k, v;
   SharedList<std::uint64_t> lengths = {};    // tokens of each sequence
   std::optional<std::uint64_t> window = {};  // newest keys that a token sees, including its own; none: all
+  std::uint64_t sinks = 0;                   // first keys, which a token sees besides; 0 without a window
 
   // Keys and values that store() wrote into the caller's memory. Each run is a whole sequence, from position 0 on.
   static KvView of_slots(const SlotView& k, const SlotView& v, std::span<const TokenRun> sequences) {

@@ -84,7 +84,7 @@ Status Change::seal_page(std::size_t group_side, const MappedPage& page, KvPages
   const std::uint64_t sinks = page.logical == 0 ? group_sides_[group_side].rule.sinks : 0;
   auto to = take(group_side, PoolKind::sealed);
   if (!to) return to.error();
-  if (sinks > 0) {
+  if (sinks > 0 && !next.sinks) {  // else they are kept
     auto sink_page = take(group_side, PoolKind::sinks);
     if (!sink_page) return sink_page.error();
     moves.to_sinks.push_back({page.physical, *sink_page, sinks});
@@ -120,7 +120,7 @@ Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const D
     }
   });
   if (!status) return status.error();
-  if (first > 0) give_sinks(group_side, *next);
+  if (first > 0 && !rule.keeps_sinks) give_sinks(group_side, *next);
   return Pages(std::move(next));
 }
 
@@ -194,7 +194,11 @@ Result<Pages> Change::truncate(std::size_t group_side, const Pages& pages, std::
     }
   });
   if (!status) return status.error();
-  if (last == 0) give_sinks(group_side, *next);
+  if (rule.keeps_sinks ? length == 0 : last == 0) give_sinks(group_side, *next);
+  if (next->sinks && length < rule.sinks && pools_[group_side].of(PoolKind::sinks).is_shared(*next->sinks)) {
+    give(group_side, PoolKind::sinks, *next->sinks);
+    if (status = own_sinks(group_side, *next, length); !status) return status.error();
+  }
   return Pages(std::move(next));
 }
 
@@ -218,7 +222,11 @@ Result<Pages> Change::fork(std::size_t group_side, const Pages& pages, std::uint
   for_each_page(*pages, [&](const MappedPage& page) {
     if (page.logical != length / rule.page) share(page.kind, page.physical);
   });
-  if (const std::optional<std::uint32_t> sinks = next->sinks) share(PoolKind::sinks, *sinks);
+  if (next->sinks && rule.keeps_sinks && length < rule.sinks) {
+    if (Status status = own_sinks(group_side, *next, length); !status) return status.error();
+  } else if (next->sinks) {
+    share(PoolKind::sinks, *next->sinks);
+  }
   return Pages(std::move(next));
 }
 
@@ -244,8 +252,33 @@ Result<SequenceState> Change::settled(SequenceState sequence, std::uint64_t firs
   });
 }
 
+// Kept sinks have their page before the first token comes.
+Status Change::begin_sinks(SequenceState& sequence) {
+  for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
+    if (!group_sides_[group_side].rule.keeps_sinks) continue;
+    auto page = take(group_side, PoolKind::sinks);
+    if (!page) return page.error();
+    auto pages = std::make_shared<KvPages>(*sequence.group_sides[group_side]);
+    pages->sinks = *page;
+    sequence.group_sides[group_side] = std::move(pages);
+  }
+  return {};
+}
+
+// While some of the kept sinks are still to come, they are the sequence's own. Precondition: `pages` has some.
+Status Change::own_sinks(std::size_t group_side, KvPages& pages, std::uint64_t length) {
+  auto own = take(group_side, PoolKind::sinks);
+  if (!own) return own.error();
+  moves_[group_side].sink_copies.push_back({*pages.sinks, *own, length});
+  pages.sinks = *own;
+  return {};
+}
+
 Result<SequenceState> Change::extended(SequenceState sequence, std::uint64_t tokens) {
   const std::uint64_t before = sequence.length;
+  if (before == 0) {
+    if (Status status = begin_sinks(sequence); !status) return status.error();
+  }
   const std::uint64_t length = before + tokens;
   const bool paced = std::ranges::any_of(group_sides_, [](const GroupSide& side) { return side.rule.within > 0; });
   if (paced && !is_long(sequence, length)) return extended_at_a_pace(std::move(sequence), length);

@@ -121,6 +121,8 @@ class Change {
   std::optional<std::uint32_t> retake(std::size_t group_side, PoolKind kind);
   void give(std::size_t group_side, PoolKind kind, std::uint32_t page) { given_.push_back({group_side, kind, page}); }
   void give_sinks(std::size_t group_side, KvPages& pages);
+  Status begin_sinks(SequenceState& sequence);
+  Status own_sinks(std::size_t group_side, KvPages& pages, std::uint64_t length);
   LayerMoves& moves_of(std::size_t group_side, std::size_t layer);
 
   struct Due {

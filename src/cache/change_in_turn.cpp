@@ -130,7 +130,7 @@ Status Change::extend_in_turn(std::size_t group_side, SequenceState& next) {
   });
   if (!status) return status;
   for (const std::uint32_t page : room) leave(PoolKind::dense, page);
-  if (first > 0 && after->sinks) {
+  if (first > 0 && after->sinks && !rule.keeps_sinks) {
     leave(PoolKind::sinks, *after->sinks);
     after->sinks.reset();
   }
@@ -177,10 +177,11 @@ Result<Pages> Change::without_step(std::size_t group_side, const SequenceState& 
       next->page_table.push_back(entry(after, page));
       if (page < before.sealed_pages || page >= next->sealed_pages) continue;
       const std::uint64_t sinks = page == 0 ? rule.sinks : 0;
-      if (sinks > 0) if_not.moves.to_sinks.push_back({entry(before, 0), after.sinks.value_or(0), sinks});
+      if (sinks > 0 && !rule.keeps_sinks)
+        if_not.moves.to_sinks.push_back({entry(before, 0), after.sinks.value_or(0), sinks});
       if_not.moves.seals.push_back({.from = entry(before, page), .to = entry(after, page), .sinks = sinks});
     }
-    if (next->sealed_pages > 0) next->sinks = after.sinks;
+    if (next->sealed_pages > 0 || rule.keeps_sinks) next->sinks = after.sinks;
     if (rest > 0) {
       const std::uint32_t was = entry(before, last);
       auto open = own_page(group_side, was, rest, if_not.moves);

@@ -48,7 +48,7 @@ void append(std::vector<T>& to, const std::vector<T>& from) {
 }  // namespace
 
 std::uint64_t Moves::copied_slots() const noexcept {
-  return slots_of(to_sinks) + slots_of(from_sinks) + slots_of(copies);
+  return slots_of(sink_copies) + slots_of(to_sinks) + slots_of(from_sinks) + slots_of(copies);
 }
 
 std::uint64_t LayerMoves::copied_slots() const noexcept {
@@ -56,10 +56,12 @@ std::uint64_t LayerMoves::copied_slots() const noexcept {
 }
 
 bool Moves::empty() const noexcept {
-  return to_sinks.empty() && seals.empty() && unseals.empty() && from_sinks.empty() && copies.empty();
+  return sink_copies.empty() && to_sinks.empty() && seals.empty() && unseals.empty() && from_sinks.empty() &&
+         copies.empty();
 }
 
 void Moves::add(const Moves& other) {
+  append(sink_copies, other.sink_copies);
   append(to_sinks, other.to_sinks);
   append(seals, other.seals);
   append(unseals, other.unseals);
@@ -166,7 +168,10 @@ KvSideView GroupSideMemory::view_of(const Slab& slab) const {
 }
 
 void GroupSideMemory::record(Encoder& encoder, const KvSideView& view, const Moves& moves, const Counter& non_finite) {
-  if (view.sinks) ops::copy_slots(encoder, {.from = view.dense, .to = *view.sinks, .copies = moves.to_sinks});
+  if (view.sinks) {
+    ops::copy_slots(encoder, {.from = *view.sinks, .to = *view.sinks, .copies = moves.sink_copies});
+    ops::copy_slots(encoder, {.from = view.dense, .to = *view.sinks, .copies = moves.to_sinks});
+  }
   if (view.sealed && !moves.seals.empty()) {
     seal(encoder, {.from = view.dense, .to = *view.sealed, .pages = moves.seals, .non_finite = non_finite});
   }

@@ -18,6 +18,7 @@ namespace rota::cache {
 
 // What a change of a cache moves in one group side, in this order. Physical pages; sinks have pages of their own.
 struct Moves {
+  std::vector<ops::SlotCopy> sink_copies = {};  // from sinks to sinks
   std::vector<ops::SlotCopy> to_sinks = {};
   std::vector<SealPage> seals = {};
   std::vector<UnsealPage> unseals = {};

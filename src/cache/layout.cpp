@@ -80,6 +80,12 @@ Status check_group(const KvGroup& group, std::size_t index) {
   if (!is_known(group.dense)) {
     return core::refuse(of_group(index, "dense"), static_cast<unsigned>(group.dense), "f32, f16 or bf16");
   }
+  // Within the smallest page, so that nothing is sealed or leaves while some are still to come.
+  constexpr std::uint64_t kMostKept = 64;
+  if (group.keep_sinks && (!group.window || group.sinks == 0 || group.sinks > kMostKept || group.v_in_k)) {
+    return core::refuse(of_group(index, "keep_sinks"), "true",
+                        "false, or a window, 1 to {} sinks, and values that are no part of the keys", kMostKept);
+  }
   if (seals(group) && group.window && *group.window < group.tail) {
     return core::refuse(of_group(index, "window"), *group.window,
                         "at least the tail of {}: no sealed page would ever be seen", group.tail);
@@ -211,6 +217,12 @@ std::uint64_t sealed_pages(const PageRule& rule, const Budget& budget) {
   return std::min(all, left + (held_steps(budget) > 0 || budget.in_turn() ? 2 * fresh : std::min(left, fresh)));
 }
 
+// Kept sinks are a sequence's from its first token on: one that is emptied and begins anew has two for a moment.
+std::uint64_t sink_pages(const PageRule& rule, const Budget& budget) {
+  if (rule.sinks == 0) return 0;
+  return rule.keeps_sinks ? 2 * budget.sequences : budget.sequences;
+}
+
 std::uint64_t product(std::uint64_t a, std::uint64_t b) { return detail::saturating_multiply(a, b); }
 
 Result<KvSideMemory> measure(const GroupSide& group_side, const Budget& budget) {
@@ -219,7 +231,7 @@ Result<KvSideMemory> measure(const GroupSide& group_side, const Budget& budget) 
   const KvSideMemory memory{
       .sealed = {sealed_pages(group_side.rule, budget), product(all_heads, group_side.sealed_bytes())},
       .dense = {dense_pages(group_side.rule, budget), group_side.rule.page * group_side.slot_bytes()},
-      .sinks = {group_side.rule.sinks == 0 ? 0 : budget.sequences, group_side.rule.sinks * group_side.slot_bytes()},
+      .sinks = {sink_pages(group_side.rule, budget), group_side.rule.sinks * group_side.slot_bytes()},
       .step = {step_pages(group_side.rule, budget), group_side.rule.page * group_side.layer_slot_bytes()}};
   std::uint64_t bytes = 0;
   for (const KvPoolSize& pool : {memory.sealed, memory.dense, memory.sinks, memory.step}) {
@@ -249,8 +261,13 @@ std::vector<GroupSide> group_sides_of(const KvCacheSpec& spec) {
                            .heads = group.kv_heads,
                            .dim = dim,
                            .dense = sealed ? group.dense : std::get<DType>(codec),
-                           .rule = {group.page, group.tail, sealed ? group.sinks : 0, group.window, sealed.has_value(),
-                                    sealed && !group.window ? spec.seal_within.value_or(0) : 0}};
+                           .rule = {.page = group.page,
+                                    .tail = group.tail,
+                                    .sinks = sealed || group.keep_sinks ? group.sinks : 0,
+                                    .window = group.window,
+                                    .seals = sealed.has_value(),
+                                    .within = sealed && !group.window ? spec.seal_within.value_or(0) : 0,
+                                    .keeps_sinks = group.keep_sinks}};
       if (sealed) group_side.format = PageFormat{*sealed, side, dim, group.page};
       if (in_keys) {
         group_side.in_keys = true;

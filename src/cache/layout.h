@@ -20,6 +20,7 @@ struct PageRule {
   std::optional<std::uint64_t> window = {};         // tokens
   bool seals = false;
   std::uint64_t within = 0;  // tokens while which a page that is due is sealed; 0: at once
+  bool keeps_sinks = false;  // beyond the window: they have a page of their own from the first token on
 
   // No query from `position` on sees a page before this one.
   constexpr std::uint64_t first_seen_page(std::uint64_t position) const noexcept {

@@ -141,6 +141,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
     std::size_t layer, group_side;  // of the layout
   };
   void store_side(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const;
+  void store_sinks(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const;
 
   // Makes layers of the step done.
   Status finish_layers(Encoder& encoder, const Step& step, std::span<const std::size_t> layers,
@@ -152,6 +153,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Status wait_for_commands() const;
   Status check_boundary(const core::Refusal& refusal, std::uint64_t position) const;
   bool has_sealed(const SequenceState& state, std::uint64_t end) const noexcept;
+  Status check_format(std::string_view op) const;
   Status check_save(const SequenceState& state, const KvSaveOptions& options) const;
   Result<bool> settle_to_save(Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;

@@ -195,6 +195,28 @@ void State::store_side(Encoder& encoder, const Step& step, const LayerSide& of, 
                          .when_full = WhenFull::refuse});
   }
   flush();
+  if (layout_.group_sides[of.group_side].rule.keeps_sinks) store_sinks(encoder, step, of, from);
+}
+
+// The first tokens once more, in the page where they stay. They are counted elsewhere.
+void State::store_sinks(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const {
+  const std::uint64_t sinks = layout_.group_sides[of.group_side].rule.sinks;
+  const KvSideView memory = memory_[of.group_side].view(layout_.layers[of.layer].index);
+  std::uint64_t first = 0;
+  for (const Step::Member& member : step.members) {
+    const std::uint64_t begin = std::exchange(first, first + member.tokens);
+    if (member.position >= sinks || !sequences_.is_in_step(step, member)) continue;
+    const KvPages& pages = *sequences_[member.sequence.index].state.pages(of.group_side, of.layer);
+    if (!pages.sinks || !memory.sinks) continue;
+    const std::uint64_t tokens = std::min(member.tokens, sinks - member.position);
+    const TokenRun run{.tokens = tokens,
+                       .position = member.position,
+                       .capacity = sinks,
+                       .page_table = {&*pages.sinks, 1},
+                       .when_full = WhenFull::refuse};
+    const StorePair pair{from.slice(begin, tokens), *memory.sinks};
+    store(encoder, {.pairs = {&pair, 1}, .sequences = {&run, 1}});
+  }
 }
 
 }  // namespace rota::cache

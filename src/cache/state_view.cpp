@@ -31,7 +31,8 @@ KvView State::view_of(std::size_t layer, const SequenceLists& lists) const {
   KvView view{.k = keys,
               .v = in_keys ? first_dims(keys, layout_.group_sides[values].dim) : memory_[values].view(index),
               .lengths = lists.lengths,
-              .window = spec_.groups[group].window};
+              .window = spec_.groups[group].window,
+              .sinks = spec_.groups[group].keep_sinks ? spec_.groups[group].sinks : 0};
   view.k.sequences = lists.k;
   view.v.sequences = in_keys ? lists.k : lists.v;
   return view;

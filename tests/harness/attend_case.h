@@ -36,6 +36,7 @@ struct Case {
   DType dense = DType::f16;  // of tail and sinks
   std::uint32_t page = 64;
   std::uint64_t tail = 64, sinks = 4;
+  bool keep_sinks = false;       // seen whatever the window
   std::uint64_t step_pages = 0;  // of each sequence's dense pages the last so many are a step's
   Draw k_draw = gaussian(), v_draw = gaussian();
 

@@ -78,6 +78,7 @@ class AttendLayouts : public OnSharedDevice {
   // what has left the window is NaN.
   KvView lay_out(const Case& of, const std::vector<Numbers>& k, const std::vector<Numbers>& v) {
     KvView kv{.k = lay_side(of, KvSide::keys, k), .v = lay_side(of, KvSide::values, v), .window = of.window};
+    if (of.keep_sinks) kv.sinks = of.sinks;
     for (const Numbers& sequence : k) kv.lengths.edit().push_back(sequence.length());
     return kv;
   }
@@ -284,9 +285,10 @@ class AttendLayouts : public OnSharedDevice {
                     sequences[i], p);
         }
       }
-      if (span.sealed > 0 && span.first == 0 && of.sinks > 0) {
+      if (of.sinks > 0 && (of.keep_sinks || (span.sealed > 0 && span.first == 0))) {
         pages->sinks = sink_pool.take();
-        for (std::uint64_t p = 0; p < of.sinks; ++p) fill_slot(sink_bytes, sinks, *pages->sinks, p, sequences[i], p);
+        const std::uint64_t count = std::min(of.sinks, sequences[i].length());
+        for (std::uint64_t p = 0; p < count; ++p) fill_slot(sink_bytes, sinks, *pages->sinks, p, sequences[i], p);
       }
       view.sequences.edit().push_back(std::move(pages));
     }
@@ -295,11 +297,11 @@ class AttendLayouts : public OnSharedDevice {
       view.step = step;
       view.step->buffer = upload(step_bytes);
     }
-    if (turbo == nullptr) return view;
-    if (of.sinks > 0) {
+    if (of.sinks > 0 && (turbo != nullptr || of.keep_sinks)) {
       sinks.buffer = upload(sink_bytes);
       view.sinks = sinks;
     }
+    if (turbo == nullptr) return view;
     const PageFormat format{
         .codec = *turbo, .side = side, .head_dim = static_cast<std::uint32_t>(dim), .tokens = of.page};
     view.sealed = lay_sealed(format, {.pages = sealed_pages + 2, .heads = heads}, to_seal);

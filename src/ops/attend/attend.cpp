@@ -164,24 +164,28 @@ class AttendRecording {
                         {kAttendQueryBindingQueries, queries_}});
   }
 
+  std::uint32_t window() const {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(call_.kv.window.value_or(0), core::kMaxIndex));
+  }
+
   void record_launch(const AttendLaunch& launch) {
     const SourceOf k = source_of(call_.kv.k, views_.k, launch.k);
     const SourceOf v = source_of(call_.kv.v, views_.v, launch.v);
-    const AttendSplitParams params{
-        .k = k.strides,
-        .v = v.strides,
-        .first_split = launch.first_split,
-        .splits = launch.splits,
-        .kv_heads = kv_heads_,
-        .group = heads_ / kv_heads_,
-        .k_page = static_cast<std::uint32_t>(call_.kv.k.dense.shape.page_slots),
-        .v_page = static_cast<std::uint32_t>(call_.kv.v.dense.shape.page_slots),
-        .tokens = static_cast<std::uint32_t>(call_.q.shape.tokens),
-        .window = static_cast<std::uint32_t>(std::min<std::uint64_t>(call_.kv.window.value_or(0), core::kMaxIndex)),
-        .flags = (call_.mask == Mask::causal ? kCausal : 0) |
-                 (call_.arithmetic == Arithmetic::f32 ? kF32Arithmetic : 0) |
-                 (launch.k == KeySource::sinks ? kKeySinks : 0) | (launch.v == KeySource::sinks ? kValueSinks : 0),
-        .soft_cap = static_cast<float>(call_.soft_cap.value_or(0))};
+    const AttendSplitParams params{.k = k.strides,
+                                   .v = v.strides,
+                                   .first_split = launch.first_split,
+                                   .splits = launch.splits,
+                                   .kv_heads = kv_heads_,
+                                   .group = heads_ / kv_heads_,
+                                   .k_page = static_cast<std::uint32_t>(call_.kv.k.dense.shape.page_slots),
+                                   .v_page = static_cast<std::uint32_t>(call_.kv.v.dense.shape.page_slots),
+                                   .tokens = static_cast<std::uint32_t>(call_.q.shape.tokens),
+                                   .window = launch.always_seen ? 0 : window(),
+                                   .flags = (call_.mask == Mask::causal ? kCausal : 0) |
+                                            (call_.arithmetic == Arithmetic::f32 ? kF32Arithmetic : 0) |
+                                            (launch.k == KeySource::sinks ? kKeySinks : 0) |
+                                            (launch.v == KeySource::sinks ? kValueSinks : 0),
+                                   .soft_cap = static_cast<float>(call_.soft_cap.value_or(0))};
     const std::uint64_t items = std::uint64_t{launch.splits} * kv_heads_;
     recorder_.dispatch({kSplit,
                         {{kAttendSplitConstantKeyFormat, k.format},

@@ -22,11 +22,16 @@ struct AttendSide {
   std::array<std::optional<runtime::Bindable>, kSources> bound = {};
 };
 
-// KV splits with the same two sources: one launch.
+// KV splits with the same two sources: one launch. Keys that are sinks of the call are seen whatever the window.
 struct AttendLaunch {
   KeySource k, v;
+  bool always_seen;
   std::uint32_t first_split;  // word of the plan that has the first one's number
   std::uint32_t splits;
+
+  bool is_like(const AttendLaunch& other) const noexcept {
+    return k == other.k && v == other.v && always_seen == other.always_seen;
+  }
 };
 
 // Query tiles whose partial results fit into scratch together.

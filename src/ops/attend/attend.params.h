@@ -37,7 +37,6 @@ struct PlanSequence {
   uint tokens;
   uint query_tokens;
   uint first_query_token;  // of the call's
-  uint first_key;          // that is there
   PlanSide k;
   PlanSide v;
 };
@@ -62,7 +61,7 @@ struct KvSplit {
 
 constexpr uint kPlanHeaderWords = 2u;
 constexpr uint kPlanSideWords = 3u;
-constexpr uint kPlanSequenceWords = 4u + 2u * kPlanSideWords;
+constexpr uint kPlanSequenceWords = 3u + 2u * kPlanSideWords;
 constexpr uint kQueryTileWords = 5u;
 constexpr uint kKvSplitWords = 5u;
 

@@ -112,6 +112,10 @@ Status check_seen(const Attend& call, const StoredSide& side, const AttendSequen
   std::uint64_t there = pages.first_page * side.page();
   if (pages.ring && call.kv.window && sequence.length > *pages.ring) there = sequence.length - *pages.ring;
   if (sequence.query_tokens == 0 || there == 0) return {};
+  if (call.kv.sinks > 0 && (!pages.sinks || side.sinks() < call.kv.sinks)) {
+    return core::refuse({kAttend, {"kv", {}, "sinks"}}, call.kv.sinks,
+                        "0: {}[{}] has nothing before position {}, nor so many sinks", side.sequences, index, there);
+  }
   const std::uint64_t seen = first_seen(call, sequence, 0);
   if (seen >= there) return {};
   return core::refuse(
@@ -139,6 +143,9 @@ Status check_numbers(const Attend& call) {
     return core::refuse(of("arithmetic"), static_cast<unsigned>(call.arithmetic), "stored or f32");
   }
   if (call.kv.window && *call.kv.window == 0) return core::refuse(of("kv", "window"), 0, "at least 1");
+  if (call.kv.sinks > 0 && !call.kv.window) {
+    return core::refuse(of("kv", "sinks"), call.kv.sinks, "0 where there is no window: all keys are seen");
+  }
   if (call.kv.window && call.mask == Mask::none) {
     return core::refuse(of("mask"), "none", "causal where there is a window");
   }

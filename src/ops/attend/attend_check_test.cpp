@@ -213,6 +213,7 @@ TEST_F(AttendCheck, RefusesBadNumbers) {
   expect_refused([](Call& c) { c.mask = static_cast<Mask>(2); }, "mask is 2; wanted causal or none");
   expect_refused([](Call& c) { c.arithmetic = static_cast<Arithmetic>(77); }, "arithmetic is 77; wanted stored or f32");
   expect_refused([](Call& c) { c.kv.window = 0; }, "kv.window is 0; wanted at least 1");
+  expect_refused([](Call& c) { c.kv.sinks = 1; }, "kv.sinks is 1; wanted 0 where there is no window");
   expect_refused(
       [](Call& c) {
         c.kv.window = 7;
@@ -392,7 +393,7 @@ TEST_F(AttendCheck, RefusesWhatOneBindingCannotAddress) {
 
   SmallCall many_pages(device, 1, 1, 4, 1);
   many_pages.add_sequence(2000);
-  test::expect_error(check(many_pages), Errc::unsupported, {"attend: a plan takes at least 16048 bytes; gpu:7"});
+  test::expect_error(check(many_pages), Errc::unsupported, {"attend: a plan takes at least 16044 bytes; gpu:7"});
 
   SmallCall many_splits(device, 512, 1, 1, 1500);
   many_splits.add_sequence(60000, 1500);

@@ -24,6 +24,7 @@ std::array<std::uint64_t, PlanKey::kNumbers> PlanKey::numbers_of(const Attend& c
   add(call.q.shape.heads);
   add(static_cast<std::uint64_t>(call.mask));
   add_optional(call.kv.window);
+  add(call.kv.sinks);
   for (const KvSideView* side : {&call.kv.k, &call.kv.v}) {
     add(side->dense.shape.pages);
     add(side->dense.shape.page_slots);

@@ -19,7 +19,7 @@ class PlanKey {
   bool is_of(const Attend& call) const noexcept;
 
  private:
-  static constexpr std::size_t kNumbers = 28;
+  static constexpr std::size_t kNumbers = 29;
   using Pages = std::vector<std::shared_ptr<const KvPages>>;
 
   static std::array<std::uint64_t, kNumbers> numbers_of(const Attend& call) noexcept;

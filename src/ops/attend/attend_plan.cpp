@@ -107,7 +107,7 @@ PlanSide AttendPlanner::add_side(const StoredSide& side, const KvPages& pages, s
 }
 
 // Of the query tile that is added next.
-void AttendPlanner::add_splits(const AttendSequence& sequence, KeyRange keys) {
+void AttendPlanner::add_splits(const AttendSequence& sequence, KeyRange keys, bool always_seen) {
   for (std::uint64_t at = keys.begin, end = 0; at < keys.end; at = end) {
     const std::uint64_t grid = split_keys(target_, at);
     end = std::min(
@@ -120,7 +120,8 @@ void AttendPlanner::add_splits(const AttendSequence& sequence, KeyRange keys) {
                         .first_partial = 0,
                         .rotated = v == KeySource::sealed ? 1U : 0U},
                        k,
-                       v});
+                       v,
+                       always_seen});
   }
 }
 
@@ -131,15 +132,16 @@ Status AttendPlanner::add(const AttendSequence& sequence) {
   sequences_.push_back({.tokens = static_cast<std::uint32_t>(sequence.length),
                         .query_tokens = static_cast<std::uint32_t>(sequence.query_tokens),
                         .first_query_token = static_cast<std::uint32_t>(sequence.token),
-                        .first_key = static_cast<std::uint32_t>(all.begin),
                         .k = add_side(k_, sequence.k, sequence.length),
                         .v = add_side(v_, sequence.v, sequence.length)});
   if (Status status = check_words(); !status) return status;
   for (std::uint64_t first = 0; first < vectors; first += most_vectors_) {
     const std::uint64_t count = std::min<std::uint64_t>(most_vectors_, vectors - first);
     const auto first_split = static_cast<std::uint32_t>(splits_.size());
-    add_splits(sequence, {seen(call_, sequence, all, first / group_).begin,
-                          seen(call_, sequence, all, (first + count - 1) / group_).end});
+    const std::uint64_t end = seen(call_, sequence, all, (first + count - 1) / group_).end;
+    const std::uint64_t sinks = std::min(call_.kv.sinks, end);
+    add_splits(sequence, {0, sinks}, true);
+    add_splits(sequence, {std::max(sinks, seen(call_, sequence, all, first / group_).begin), end}, false);
     query_tiles_.push_back({.sequence = sequence_index,
                             .first_vector = static_cast<std::uint32_t>(first),
                             .vectors = static_cast<std::uint32_t>(count),
@@ -222,14 +224,13 @@ void AttendPlanner::write_launches(AttendPlan& plan) const {
       const QueryTile& tile = query_tiles_[round.first_query_tile + i];
       for (std::uint32_t index = tile.first_split; index < tile.first_split + tile.splits; ++index) {
         const SourcedSplit& one = splits_[index];
-        turns.push_back({one.k, one.v, tile.sequence, one.split.first_key, index});
+        turns.push_back({one.k, one.v, one.always_seen, tile.sequence, one.split.first_key, index});
       }
     }
     std::ranges::sort(turns);
     for (const Turn& turn : turns) {
-      if (round.launches.empty() || round.launches.back().k != turn.k || round.launches.back().v != turn.v) {
-        round.launches.push_back({turn.k, turn.v, static_cast<std::uint32_t>(plan.words.size()), 0});
-      }
+      const AttendLaunch launch{turn.k, turn.v, turn.always_seen, static_cast<std::uint32_t>(plan.words.size()), 0};
+      if (round.launches.empty() || !round.launches.back().is_like(launch)) round.launches.push_back(launch);
       ++round.launches.back().splits;
       plan.sealed_keys = plan.sealed_keys || turn.k == KeySource::sealed;
       plan.words.push_back(turn.split);

@@ -63,10 +63,12 @@ class AttendPlanner {
   struct SourcedSplit {
     KvSplit split;
     KeySource k, v;
+    bool always_seen;
   };
   // The query tiles of a sequence come to the same keys one after the other, while these are still in a cache.
   struct Turn {
     KeySource k, v;
+    bool always_seen;
     std::uint32_t sequence;
     std::uint64_t key;
     std::uint32_t split;
@@ -75,7 +77,7 @@ class AttendPlanner {
   };
 
   PlanSide add_side(const StoredSide& side, const KvPages& pages, std::uint64_t length);
-  void add_splits(const AttendSequence& sequence, KeyRange keys);
+  void add_splits(const AttendSequence& sequence, KeyRange keys, bool always_seen);
   std::uint64_t partials_of(const QueryTile& tile) const {
     return std::uint64_t{tile.splits} * k_.heads() * tile.vectors;
   }

@@ -25,6 +25,7 @@ void require(bool holds, const char* what) {
 struct LaunchedSplit {
   KvSplit split;
   KeySource k, v;
+  bool always_seen;
 
   std::uint64_t end() const { return std::uint64_t{split.first_key} + split.keys; }
 };
@@ -39,6 +40,7 @@ struct PlannedTile {
 std::vector<PlannedTile> query_tiles_of(const AttendPlan& plan) {
   struct Launched {
     KeySource k, v;
+    bool always_seen;
     std::uint64_t round;
   };
   const PlanReader reader(plan.words.data());
@@ -52,7 +54,9 @@ std::vector<PlannedTile> query_tiles_of(const AttendPlan& plan) {
     for (const AttendLaunch& launch : plan.rounds[round].launches) {
       require(launch.first_split + launch.splits <= plan.words.size(), "a launch's splits are in the plan");
       for (std::uint32_t i = 0; i < launch.splits; ++i) {
-        const bool fresh = launches.insert({reader.word(launch.first_split + i), {launch.k, launch.v, round}}).second;
+        const bool fresh =
+            launches.insert({reader.word(launch.first_split + i), {launch.k, launch.v, launch.always_seen, round}})
+                .second;
         require(fresh, "a split is launched once");
       }
     }
@@ -68,7 +72,7 @@ std::vector<PlannedTile> query_tiles_of(const AttendPlan& plan) {
       require(split.query_tile == index, "a split knows its query tile");
       require(launched.round == planned.round, "a query tile's splits are in its round");
       require((split.rotated != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
-      planned.splits.push_back({split, launched.k, launched.v});
+      planned.splits.push_back({split, launched.k, launched.v, launched.always_seen});
     }
   }
   require(launches.size() == splits, "every launched split is a query tile's");
@@ -93,10 +97,11 @@ struct ModelSequence {
   }
 
   bool sees(std::uint64_t query_token, std::uint64_t key) const {
-    if (!is_there(call.kv.k, key) || !is_there(call.kv.v, key)) return false;
+    const bool is_sink = key < call.kv.sinks;
+    if (!is_sink && (!is_there(call.kv.k, key) || !is_there(call.kv.v, key))) return false;
     if (call.mask == Mask::none) return true;
     const std::uint64_t position = length() - query_tokens() + query_token;
-    return key <= position && (!call.kv.window || position - key < *call.kv.window);
+    return key <= position && (is_sink || !call.kv.window || position - key < *call.kv.window);
   }
 
   // Of a query token's window, which is all that it may see unless a ring is the window.
@@ -107,6 +112,8 @@ struct ModelSequence {
       for (std::uint64_t key = 0; length() > 0 && key <= position; ++key) {
         const bool is_asked = !call.kv.window || position - key < *call.kv.window;
         if (is_asked && !is_there(*side, key)) return false;
+        const bool kept = pages(*side).sinks && call.kv.sinks <= side->sinks->shape.page_slots;
+        if (key < call.kv.sinks && !is_there(*side, 0) && !kept) return false;
       }
     }
     return true;
@@ -170,7 +177,9 @@ void check_query_tile(const ModelSequence& sequence, const runtime::Target& targ
     sequence.check_page(plan, sequence.call.kv.k, key);
     sequence.check_page(plan, sequence.call.kv.v, key);
     const bool cut = begins && next > 0;
-    require(!cut || on_grid(target, key) || one.k != splits[next - 1].k || one.v != splits[next - 1].v,
+    require(one.always_seen == (key < sequence.call.kv.sinks), "sinks of the call are seen always");
+    require(!cut || on_grid(target, key) || one.k != splits[next - 1].k || one.v != splits[next - 1].v ||
+                one.always_seen != splits[next - 1].always_seen || key != splits[next - 1].end(),
             "splits end where they must only");
   }
   std::uint64_t keys = 0;
@@ -214,10 +223,6 @@ void check_plan(const Attend& call, const runtime::Target& target, const Checked
     require(planned.tokens == sequence.length() && planned.query_tokens == sequence.query_tokens() &&
                 planned.first_query_token == token,
             "the sequence's numbers");
-    for (std::uint64_t key = 0; key < sequence.length(); ++key) {
-      require((key >= planned.first_key) == (sequence.is_there(call.kv.k, key) && sequence.is_there(call.kv.v, key)),
-              "the first key that is there");
-    }
     std::uint64_t vectors = 0;
     for (; next < tiles.size() && tiles[next].tile.sequence == index; ++next) {
       require(tiles[next].tile.first_vector == vectors && tiles[next].tile.vectors > 0,
@@ -323,6 +328,7 @@ class AttendPlans : public AttendCheck {
     call.kv = {.k = draw_side(KvSide::keys, heads), .v = draw_side(KvSide::values, heads)};
     if (sometimes(3)) call.mask = Mask::none;
     if (call.mask == Mask::causal && sometimes(2)) call.kv.window = 1 + upto(sometimes(2) ? 20 : 1500);
+    if (call.kv.window && sometimes(2)) call.kv.sinks = upto(sometimes(4) ? 70 : 5);
     call.query_tokens.clear();
     call.k.clear();
     call.v.clear();

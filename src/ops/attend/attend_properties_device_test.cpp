@@ -25,6 +25,7 @@ TEST_F(AttendProperties, NeitherPhysicalPagesNorTheBatchChangeABit) {
     Case what{.kv_heads = 2, .group = 4, .lengths = {}, .query_tokens = {}};
     if (sealed) what.k = what.v = turbo(4);
     if (*rc::gen::arbitrary<bool>()) what.window = drawn(1, 300);
+    what.keep_sinks = what.window && *rc::gen::arbitrary<bool>();
     for (std::uint64_t sequences = drawn(1, 4); sequences > 0; --sequences) {
       what.lengths.push_back(drawn(1, *rc::gen::element<std::uint64_t>(5, 700)));
       what.query_tokens.push_back(drawn(1, std::min<std::uint64_t>(what.lengths.back(), 5)));

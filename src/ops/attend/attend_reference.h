@@ -197,8 +197,8 @@ struct QueryVector {
 struct VectorResult {
   std::vector<double> out;
   double log_sum_exp = -std::numeric_limits<double>::infinity();
-  std::vector<double> weights = {};  // of the keys from first_key on
-  std::uint64_t first_key = 0;
+  std::vector<std::uint64_t> keys = {};  // that are seen
+  std::vector<double> weights = {};      // of these
   // What rounding is relative to: the largest |logit|, and the sum of weight * |v|.
   double largest_logit = 0, weighed_values = 0;
 };
@@ -259,8 +259,10 @@ class Definition {
     if (call.kv.window) first = std::max(first, position + 1 - static_cast<std::int64_t>(*call.kv.window));
     const std::int64_t end = call.mask == Mask::causal ? position + 1 : length;
 
-    VectorResult result{.out = std::vector<double>(call.out.shape.dim), .first_key = static_cast<std::uint64_t>(first)};
-    for (std::int64_t key = first; key < end; ++key) {
+    VectorResult result{.out = std::vector<double>(call.out.shape.dim)};
+    for (std::int64_t key = 0; key < end; ++key) {
+      if (key < first && key >= static_cast<std::int64_t>(call.kv.sinks)) continue;
+      result.keys.push_back(static_cast<std::uint64_t>(key));
       const double* const at = k_.vector(k, static_cast<std::uint64_t>(key), query.kv_head);
       double logit = dot(query.numbers, at);
       if (call.soft_cap) logit = *call.soft_cap * std::tanh(logit / *call.soft_cap);
@@ -276,7 +278,7 @@ class Definition {
     result.log_sum_exp = max_logit + std::log(exp_sum);
     for (std::size_t i = 0; i < result.weights.size(); ++i) {
       const double weight = result.weights[i] /= exp_sum;
-      const double* const at = v_.vector(v, static_cast<std::uint64_t>(first) + i, query.kv_head);
+      const double* const at = v_.vector(v, result.keys[i], query.kv_head);
       for (std::size_t d = 0; d < result.out.size(); ++d) result.out[d] += weight * at[d];
       result.weighed_values += weight * std::sqrt(dot({at, result.out.size()}, at));
     }

@@ -127,11 +127,11 @@ void read_queries() {
     const uint vector = query_tile.first_vector + nth;
     const uint head = kv_head * p.group + vector % p.group;
     const uint query_tokens = sequence.query_tokens;
-    uvec2 sees = uvec2(sequence.first_key, sequence.tokens);
+    uvec2 sees = uvec2(0u, sequence.tokens);  // as far as the range goes
     positions[nth] = float(int(sees.y + vector / p.group) - int(query_tokens + range.x));
     if ((p.flags & kCausal) != 0u) {
       sees.y = sees.y - query_tokens + vector / p.group + 1u;
-      if (p.window != 0u && sees.y > p.window) sees.x = max(sees.x, sees.y - p.window);
+      if (p.window != 0u && sees.y > p.window) sees.x = sees.y - p.window;
     }
     seen[nth] = nth < query_tile.vectors ? clamp(sees, range.xx, range.yy) : uvec2(0u);
     slopes[nth] = nth < query_tile.vectors ? queries[head / 4u][head % 4u] : 0.0;

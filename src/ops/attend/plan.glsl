@@ -5,8 +5,8 @@ PlanSide plan_side(uint word) { return PlanSide(plan[word], plan[word + 1u], pla
 
 PlanSequence plan_sequence(uint index) {
   const uint word = kPlanHeaderWords + index * kPlanSequenceWords;
-  return PlanSequence(plan[word], plan[word + 1u], plan[word + 2u], plan[word + 3u], plan_side(word + 4u),
-                      plan_side(word + 4u + kPlanSideWords));
+  return PlanSequence(plan[word], plan[word + 1u], plan[word + 2u], plan_side(word + 3u),
+                      plan_side(word + 3u + kPlanSideWords));
 }
 
 PlanHeader plan_header() { return PlanHeader(plan[0], plan[1]); }

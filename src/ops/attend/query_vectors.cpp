@@ -26,11 +26,11 @@ void QueryVectors::prepare(std::uint32_t i, std::uint32_t vector, const Sequence
   rotated_[i] = query_[i] + p_.tokens * heads * stride_;
   slope_[i] = queries_[query_head];
   logit_scale_[i] = is_plain(i) ? kLog2OfE : 1.0F;
-  seen_[i] = {sequence.first_key, sequence.tokens};
+  seen_[i] = {0, sequence.tokens};  // as far as ranges go
   if ((p_.flags & kCausal) != 0) {
     seen_[i].end = seen_[i].end - sequence.query_tokens + query_token + 1;
     const std::uint64_t end = seen_[i].end;
-    if (p_.window != 0 && end > p_.window) seen_[i].begin = std::max<std::uint64_t>(seen_[i].begin, end - p_.window);
+    if (p_.window != 0 && end > p_.window) seen_[i].begin = end - p_.window;
   }
   position_[i] = std::int64_t{sequence.tokens} - sequence.query_tokens + static_cast<std::int64_t>(query_token);
 }
