@@ -123,15 +123,16 @@ TEST(OutOfMemory, ComesBackFromEveryOp) {
 
 // A cache of two layers with a sequence of 200 tokens, which were a long step.
 struct CacheUnderTest {
-  CacheUnderTest() : cache(KvCache::create(device, spec()).value()), sequence(cache.open_sequence().value()) {
+  explicit CacheUnderTest(std::uint32_t heads = 1)
+      : kv_heads(heads), cache(KvCache::create(device, spec(heads)).value()), sequence(cache.open_sequence().value()) {
     zeros.write(std::vector<std::byte>(zeros.size_bytes())).value();
     Encoder encoder = device.encoder();
     extend(encoder, sequence, 200).value();
     (void)std::move(encoder).submit();
   }
 
-  static KvCacheSpec spec() {
-    return {.groups = {{.layers = {0, 1}, .kv_heads = 1, .head_dim = 16, .k = turbo(4), .v = turbo(4), .tail = 0}},
+  static KvCacheSpec spec(std::uint32_t heads) {
+    return {.groups = {{.layers = {0, 1}, .kv_heads = heads, .head_dim = 16, .k = turbo(4), .v = turbo(4), .tail = 0}},
             .max_tokens = 1000,
             .max_sequences = 2};
   }
@@ -139,7 +140,7 @@ struct CacheUnderTest {
   Status extend(Encoder& encoder, rota::Sequence of, std::uint64_t tokens) {
     auto step = cache.extend(encoder, of, tokens);
     if (!step) return step.error();
-    const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = 1, .dim = 16}};
+    const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = tokens, .heads = kv_heads, .dim = 16}};
     for (const std::uint32_t layer : {0U, 1U}) {
       step->append(encoder, layer, x, x);
       if (Status status = encoder.status(); !status) return status;
@@ -162,6 +163,7 @@ struct CacheUnderTest {
     return fence ? fence->wait() : Status(fence.error());
   }
 
+  std::uint32_t kv_heads;
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
   Buffer zeros = device.allocate(64).value();
   KvCache cache;
@@ -237,6 +239,51 @@ TEST(OutOfMemory, OfASaveOrALoadLeavesACacheAsItWas) {
     expect_out_of_memory_at_every_allocation(load, 20);
     EXPECT_EQ(used_by(use.cache), before);
   }
+}
+
+// Sequences whose pages share blocks of memory where one ends and the next begins. What a trim that failed has
+// forgotten would be taken from others by one that does not fail.
+TEST(OutOfMemory, OfATrimTakesNothingFromOthers) {
+  long failures = 0;
+  for (long limit = 0;; ++limit) {
+    ASSERT_LT(limit, 1'000) << "no end of allocations";
+    CacheUnderTest use(40);
+    const std::vector<float> halves(use.zeros.size_bytes() / sizeof(float), 0.5F);
+    use.zeros.write(std::as_bytes(std::span(halves))).value();
+    const auto add = [&] {
+      const rota::Sequence added = use.cache.open_sequence().value();
+      Encoder encoder = use.device.encoder();
+      use.extend(encoder, added, 200).value();
+      std::move(encoder).submit().value().wait().value();
+      return added;
+    };
+    const auto bytes_of = [&](rota::Sequence sequence) {
+      std::vector<std::byte> bytes;
+      use.cache
+          .save(sequence,
+                [&](std::span<const std::byte> more) -> Status {
+                  bytes.insert(bytes.end(), more.begin(), more.end());
+                  return {};
+                })
+          .value();
+      return bytes;
+    };
+    use.cache.close(add()).value();
+    allocations_left = limit;
+    const Status trimmed = use.cache.trim();
+    allocations_left = -1;
+    failures += trimmed.ok() ? 0 : 1;
+    const rota::Sequence next = add();
+    const std::vector<std::byte> before = bytes_of(next);
+    use.cache.close(use.sequence).value();
+    use.cache.trim().value();
+    EXPECT_TRUE(bytes_of(next) == before) << "at allocation " << limit;
+    use.cache.close(next).value();
+    use.cache.trim().value();
+    EXPECT_EQ(use.cache.counters().bytes_allocated(), 0U) << "at allocation " << limit;
+    if (trimmed.ok()) break;
+  }
+  EXPECT_GT(failures, 3) << "the limit was never met";
 }
 
 // One token for each sequence in a model of 32 layers. What a step allocates follows its sequences, not its layers.

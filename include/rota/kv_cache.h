@@ -152,8 +152,8 @@ class ROTA_API KvCache {
   const KvMemory& memory() const noexcept;  // at most; counters() tell how much it is
 
   // Takes memory now, and keeps it, for so many tokens of all sequences: as estimate() says, to the byte. Within it
-  // sequences do not run out of pages. The last call counts, and 0 keeps nothing. Errc::out_of_pages if there is not
-  // that much; what was reserved before stays so.
+  // sequences do not run out of pages. The last call counts, and 0 keeps nothing. Errc::out_of_pages if the device
+  // refuses that much; what was reserved before stays so. A CPU's system may promise more than it has.
   Status reserve(std::uint64_t tokens);
 
   // Gives back memory that no sequence uses and that is not reserved. Waits for what was submitted. Without it memory

@@ -96,14 +96,14 @@ enum class LayerOrder : std::uint8_t {
   together,  // several are appended before they are attended to: a step is dense in all of them
 };
 
-// What KvCache::create() takes. At most one of max_tokens and max_bytes is given. With neither, the device's memory is
-// the limit.
+// What KvCache::create() takes. At most one of max_tokens and max_bytes is given. With neither, the limit is what the
+// device has memory and addresses for, all pools at their largest.
 struct KvCacheSpec {
   std::vector<KvGroup> groups;
   std::optional<std::uint64_t> max_tokens = {};  // of all sequences together
   std::optional<std::uint64_t> max_bytes = {};   // of device memory: for as many tokens as fit
-  // Takes all memory as the cache is made, instead of what is used. So does a device that cannot grow
-  // (Limits::max_sparse_bytes). Then a limit must be given.
+  // Takes all memory as the cache is made, instead of what is used. So does a device that cannot grow, or not so far
+  // (Limits::max_sparse_bytes, of all its caches together). Then a limit must be given.
   bool at_once = false;
   std::uint32_t max_sequences = 1;
   std::uint64_t max_step_tokens = 512;  // of all sequences in one step, such as a chunk of a prompt; they enter dense

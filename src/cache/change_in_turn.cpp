@@ -163,8 +163,7 @@ Result<Pages> Change::without_step(std::size_t group_side, const SequenceState& 
   if (&before == &after) return truncate(group_side, sequence.group_sides[group_side], length);
   if (Status status = check_window(group_side, after, length); !status) return status.error();
   const PageRule& rule = group_sides_[group_side].rule;
-  const std::uint64_t last = length / rule.page;
-  const std::uint64_t rest = length % rule.page;
+  const std::uint64_t last = length / rule.page, rest = length % rule.page;
   auto next = std::make_shared<KvPages>();
   LayerMoves if_done, if_not;
   if (length > 0) {
@@ -177,8 +176,8 @@ Result<Pages> Change::without_step(std::size_t group_side, const SequenceState& 
       next->page_table.push_back(entry(after, page));
       if (page < before.sealed_pages || page >= next->sealed_pages) continue;
       const std::uint64_t sinks = page == 0 ? rule.sinks : 0;
-      if (sinks > 0 && !rule.keeps_sinks)
-        if_not.moves.to_sinks.push_back({entry(before, 0), after.sinks.value_or(0), sinks});
+      const ops::SlotCopy to_sinks{entry(before, page), after.sinks.value_or(0), sinks};
+      if (sinks > 0 && !rule.keeps_sinks) if_not.moves.to_sinks.push_back(to_sinks);
       if_not.moves.seals.push_back({.from = entry(before, page), .to = entry(after, page), .sinks = sinks});
     }
     if (next->sealed_pages > 0 || rule.keeps_sinks) next->sinks = after.sinks;

@@ -183,6 +183,42 @@ TEST_F(KvCacheGrowth, AFailedGrowthIsOutOfPagesAndChangesNothing) {
   EXPECT_OK(cache.reserve(5'000));
 }
 
+// A page that is taken for a sequence and shared with its fork in one call is committed once, also where there is no
+// memory for those that come next.
+TEST_F(KvCacheGrowth, WhatIsTakenAndSharedAtOnceIsCommittedOnce) {
+  KvCacheSpec spec = without_limit();
+  spec.groups[0].layers = first_layers(32);
+  spec.groups[0].kv_heads = 32;  // 0.5 MiB in a sealed page of keys
+  spec.groups[0].tail = 0;
+  spec.max_tokens = 1'000'000;
+  spec.max_step_tokens = 64;
+  spec.layer_order = LayerOrder::together;
+  for (std::uint64_t more = 1; more < 20; ++more) {
+    std::optional<NoMoreMemory> limited(std::uint64_t{1} << 40);  // from the beginning, so that the system counts
+    KvCache cache = make(spec);
+    const Sequence sequence = cache.open_sequence().value();
+    for (int page = 0; page < 40; ++page) {
+      Encoder encoder = device.encoder();
+      KvStep step = cache.extend(encoder, sequence, 64).value();
+      const View x{.buffer = zeros, .dtype = DType::f32, .shape = {.tokens = 64, .heads = 32, .dim = 16}};
+      for (const std::uint32_t layer : spec.groups[0].layers) step.append(encoder, layer, x, x);
+      EXPECT_OK(std::move(encoder).submit().value().wait());
+    }
+    EXPECT_OK(cache.trim());  // so that the page that is due has no memory
+    limited.emplace(more * kMiB / 4);
+    Encoder encoder = device.encoder();
+    const auto child = cache.fork(encoder, sequence);
+    limited.reset();
+    EXPECT_OK(std::move(encoder).submit());
+    EXPECT_OK(cache.trim());
+    EXPECT_EQ(cache.counters().bytes_allocated(), cache.counters().bytes_used()) << more;
+    if (child) EXPECT_OK(cache.close(*child));
+    EXPECT_OK(cache.close(sequence));
+    EXPECT_OK(cache.trim());
+    EXPECT_EQ(cache.counters().bytes_allocated(), 0U) << more;
+  }
+}
+
 // What allocated and used bytes are for public models: see docs/kv-cache.md.
 TEST_F(KvCacheGrowth, AllocatedIsLittleMoreThanUsed) {
   struct Model {
@@ -252,8 +288,8 @@ TEST(CommittedBlocks, ABlockStaysWhileARangeTouchesIt) {
 }
 
 TEST(PagePool, LowPagesAreTakenFirstAndIdleOnesAreThoseThatWereFreeTwice) {
-  using cache::PagePool;
-  PagePool pool(8, PagePool::Memory::as_needed);
+  using Pages = std::vector<std::uint32_t>;
+  cache::PagePool pool(8, cache::PagePool::Memory::as_needed);
   for (std::uint32_t page = 0; page < 4; ++page) {
     pool.prepare_take();
     EXPECT_EQ(pool.take(), page);
@@ -261,14 +297,18 @@ TEST(PagePool, LowPagesAreTakenFirstAndIdleOnesAreThoseThatWereFreeTwice) {
   }
   pool.release(3);
   pool.release(1);
-  EXPECT_EQ(pool.idle(PagePool::Idle::since_the_last_call), std::vector<std::uint32_t>());
+  EXPECT_EQ(pool.idle(0), Pages());
   pool.prepare_take();
   EXPECT_EQ(pool.take(), 1U);
   pool.release(1);
-  EXPECT_EQ(pool.idle(PagePool::Idle::since_the_last_call), std::vector<std::uint32_t>{3});
-  EXPECT_EQ(pool.idle(PagePool::Idle::all), (std::vector<std::uint32_t>{1, 3}));
+  EXPECT_EQ(pool.idle(0), Pages{3});
+  EXPECT_EQ(pool.idle(0), (Pages{1, 3}));
+  EXPECT_EQ(pool.idle(1), Pages{3}) << "the lowest is taken next";
   pool.set_reserved(2);
-  EXPECT_EQ(pool.idle(PagePool::Idle::all), std::vector<std::uint32_t>{3});
+  EXPECT_EQ(pool.idle(0), Pages{3});
+  pool.set_committed(3, false);
+  pool.set_committed(3, true);
+  EXPECT_EQ(pool.idle(0), Pages()) << "it has new memory";
   pool.know(6);
   EXPECT_EQ(pool.free(), 6U);
   EXPECT_FALSE(pool.is_committed(5));

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "rota/view.h"
+#include "runtime/committed_blocks.h"
 
 namespace rota::cache {
 namespace {
@@ -293,8 +294,11 @@ Status measure_all(Layout& layout, const KvCacheSpec& spec, std::uint64_t tokens
     group_side.memory = *memory;
     KvGroupMemory& group = layout.memory.groups[group_side.group];
     (group_side.side == KvSide::keys ? group.k : group.v) = *memory;
-    layout.memory.host_bytes += (memory->sealed.pages + memory->dense.pages + memory->sinks.pages) * kPageHostBytes +
-                                memory->step.pages * kStepPageHostBytes;
+    for (const KvPoolSize& pool : {memory->sealed, memory->dense, memory->sinks, memory->step}) {
+      const std::uint64_t blocks = pool.page_bytes / runtime::kSparseBlockBytes + 2;  // each end is in one of its own
+      layout.memory.host_bytes += pool.pages * (kPageHostBytes + blocks * kBlockHostBytes);
+    }
+    layout.memory.host_bytes += memory->step.pages * (kStepPageHostBytes - kPageHostBytes);
     if (layout.memory.bytes() > kMaxBytes) {
       return core::refuse(of("max_tokens"), tokens, "a cache of at most 2^60 bytes");
     }

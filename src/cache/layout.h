@@ -80,6 +80,8 @@ inline constexpr std::size_t kGroupSideCounters = 2;  // u64 each
 inline constexpr std::uint64_t kSequenceHostBytes = 512, kSequenceGroupSideHostBytes = 640,
                                kSequenceLayerHostBytes = 16;
 inline constexpr std::uint64_t kStepTokenHostBytes = 16, kPageHostBytes = 32, kStepPageHostBytes = 256;
+// And per block of sparse memory that a page touches.
+inline constexpr std::uint64_t kBlockHostBytes = 32;
 
 // The keys, or the values, of one group of layers.
 struct GroupSide {

@@ -82,24 +82,29 @@ class PagePool {
   // Preconditions: the page is known, and is not as it becomes.
   void set_committed(std::uint64_t page, bool committed) noexcept {
     known_[page].committed = committed;
+    known_[page].was_free = false;
     committed_ += committed ? 1 : -std::uint64_t{1};
   }
 
   std::uint64_t reserved() const noexcept { return reserved_; }
   void set_reserved(std::uint64_t pages) noexcept { reserved_ = pages; }
 
-  // The free pages with memory that is not reserved, rising. Of these alone that were so at the last call, or all.
-  enum class Idle : std::uint8_t { since_the_last_call, all };
-  std::vector<std::uint32_t> idle(Idle which) {
+  std::uint64_t used() const noexcept { return known_.size() - free_.size(); }
+
+  // The free pages with memory that is not reserved, rising, if they were so at the last call, too. The first `spare`
+  // of those that are so now are left out.
+  std::vector<std::uint32_t> idle(std::uint64_t spare) {
     std::vector<std::uint32_t> pages;
     if (memory_ == Memory::at_once) return pages;
     for (const std::uint32_t page : free_) {
-      Page& known = known_[page];
-      if (!known.committed || page < reserved_) continue;
-      if (which == Idle::all || known.was_free) pages.push_back(page);
-      known.was_free = true;
+      if (known_[page].committed && page >= reserved_) pages.push_back(page);
     }
     std::ranges::sort(pages);
+    const std::vector<std::uint32_t> now = pages;
+    pages.erase(pages.begin(),
+                pages.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(spare, pages.size())));
+    std::erase_if(pages, [&](std::uint32_t page) { return !known_[page].was_free; });
+    for (const std::uint32_t page : now) known_[page].was_free = true;
     return pages;
   }
 

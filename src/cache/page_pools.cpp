@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "core/error.h"
 
@@ -11,11 +12,12 @@ namespace {
 
 constexpr std::array kKinds{PoolKind::sealed, PoolKind::dense, PoolKind::sinks, PoolKind::step};
 
-// Pages are free for a while once so many changes began and ended without them. A step of a prompt leaves what the next
-// one takes again; a decoding step is one change, and needs a page every 64 or 128.
+// Pages are free for a while once so many changes began and ended without them: a step of a prompt leaves what the next
+// one takes again.
 constexpr std::uint64_t kWhile = 64;
 
-// A pool grows by this part of itself, at least by what is asked for: few allocations, and little that is not used.
+// A pool grows by this part of itself, at least by what is asked for, and keeps as much while it is used: few
+// allocations, and little that is not used.
 constexpr std::uint64_t kAheadPart = 16;
 
 }  // namespace
@@ -26,6 +28,7 @@ PagePools::PagePools(runtime::Backend& backend, std::span<const GroupSide> group
   for (std::size_t i = 0; i < group_sides.size(); ++i) {
     pools_.emplace_back(group_sides[i].memory,
                         memory[i].is_sparse() ? PagePool::Memory::as_needed : PagePool::Memory::at_once);
+    is_sparse_ |= memory[i].is_sparse();
   }
 }
 
@@ -92,22 +95,21 @@ std::vector<PagePools::Pages> PagePools::missing(std::span<const Pages> wanted) 
 
 // The same pages, and those that each pool will want next.
 std::vector<PagePools::Pages> PagePools::with_more(std::span<const Pages> runs) const {
-  std::vector<Pages> more;
-  for (const Pages& run : runs) {
-    const PagePool& pool = pool_of(run);
-    const bool overlaps = !more.empty() && more.back().is_of_pool(run);
-    const std::uint64_t begin = overlaps ? std::max(more.back().end, run.begin) : run.begin;
-    const std::uint64_t end = std::min(pool.pages(), run.end + pool.committed() / kAheadPart);
-    if (begin < end) more.push_back({run.group_side, run.kind, begin, end});
+  std::vector<Pages> more(runs.begin(), runs.end());
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const PagePool& pool = pool_of(runs[i]);
+    const bool is_last = i + 1 == runs.size() || !runs[i + 1].is_of_pool(runs[i]);
+    if (is_last) more[i].end = std::min(pool.pages(), runs[i].end + pool.committed() / kAheadPart);
   }
   return missing(more);
 }
 
-// Where there is no memory for more than is wanted, what is free elsewhere is given back first.
-Status PagePools::commit_wanted(std::span<const Pages> wanted) {
+// Where there is no memory for more than is wanted, what is free elsewhere is given back first, as far as commands have
+// ended: whoever asks for pages does not wait for the device.
+Status PagePools::commit_wanted(std::span<const Pages> wanted, Ahead ahead) {
   const std::vector<Pages> at_first = missing(wanted);
-  if (at_first.empty() || try_commit(with_more(at_first))) return {};
-  if (Status status = trim(); !status) return status;
+  if (at_first.empty() || try_commit(ahead == Ahead::yes ? with_more(at_first) : at_first)) return {};
+  for (int looks = 0; looks < 2; ++looks) look(Spare::none);
   const std::vector<Pages> lacking = missing(wanted);  // some may have been free themselves
   Status status = try_commit(lacking);
   if (status || status.error().code != Errc::out_of_memory) return status;
@@ -126,8 +128,11 @@ Status PagePools::commit(std::span<const PageUse> uses) {
     if (pools_[use.group_side].of(use.kind).is_committed(use.page)) continue;
     wanted.push_back({use.group_side, use.kind, use.page, use.page + std::uint64_t{1}});
   }
-  std::ranges::sort(wanted, {}, [](const Pages& page) { return std::tuple(page.group_side, page.kind, page.begin); });
-  return commit_wanted(wanted);
+  const auto place = [](const Pages& page) { return std::tuple(page.group_side, page.kind, page.begin); };
+  std::ranges::sort(wanted, {}, place);
+  const auto twice = std::ranges::unique(wanted, {}, place);  // taken, and shared
+  wanted.erase(twice.begin(), twice.end());
+  return commit_wanted(wanted, Ahead::yes);
 }
 
 Status PagePools::reserve(std::span<const GroupSide> sizes) {
@@ -136,18 +141,20 @@ Status PagePools::reserve(std::span<const GroupSide> sizes) {
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     for (const PoolKind kind : kKinds) wanted.push_back({i, kind, 0, pages_of(i, kind)});
   }
-  if (Status status = commit_wanted(wanted); !status) return status;
+  if (Status status = commit_wanted(wanted, Ahead::no); !status) return status;
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     for (const PoolKind kind : kKinds) pools_[i].of(kind).set_reserved(pages_of(i, kind));
   }
   return {};
 }
 
-std::vector<PagePools::Pages> PagePools::idle(PagePool::Idle which) {
+std::vector<PagePools::Pages> PagePools::idle(Spare spare) {
   std::vector<Pages> runs;
   for (std::size_t i = 0; i < pools_.size(); ++i) {
     for (const PoolKind kind : kKinds) {
-      for (const std::uint64_t page : pools_[i].of(kind).idle(which)) add(runs, {i, kind, page, page + 1});
+      PagePool& pool = pools_[i].of(kind);
+      const std::uint64_t kept = spare == Spare::some ? pool.used() / kAheadPart : 0;
+      for (const std::uint64_t page : pool.idle(kept)) add(runs, {i, kind, page, page + 1});
     }
   }
   return runs;
@@ -159,22 +166,21 @@ std::uint64_t PagePools::newest_ticket() const noexcept {
   return newest;
 }
 
-// A page that was free at the last look is named by no command that was submitted since.
+// A page that was free at the last look, and ever since, is named by no command that was submitted after that look. So
+// the newest submission is noted before pages are.
+void PagePools::look(Spare spare) {
+  if (!is_sparse_) return;
+  const std::uint64_t before = std::exchange(last_look_, newest_ticket());
+  const std::vector<Pages> pages = idle(spare);
+  if (pages.empty()) return;
+  const auto ended = backend_.wait_for(before, std::chrono::nanoseconds::zero());
+  if (ended && *ended) decommit(pages);
+}
+
 void PagePools::tend() {
   if (++changes_ < kWhile) return;
   changes_ = 0;
-  const std::vector<Pages> pages = idle(PagePool::Idle::since_the_last_call);
-  const auto ended = backend_.wait_for(last_look_, std::chrono::nanoseconds::zero());
-  last_look_ = newest_ticket();
-  if (!pages.empty() && ended && *ended) decommit(pages);
-}
-
-Status PagePools::trim() {
-  const std::vector<Pages> pages = idle(PagePool::Idle::all);
-  if (pages.empty()) return {};
-  if (Status status = backend_.wait(newest_ticket()); !status) return status;
-  decommit(pages);
-  return {};
+  look(Spare::some);
 }
 
 }  // namespace rota::cache

@@ -53,8 +53,11 @@ class PagePools {
   // To be called before each change of the cache.
   void tend();
 
-  // Gives back what is free, after the commands that were submitted.
-  Status trim();
+  // Gives back what is free, but for what a pool will want next, if it was free at the last look, and if all that was
+  // submitted before that look has ended.
+  enum class Spare : std::uint8_t { some, none };
+  void look(Spare spare);
+  std::uint64_t last_look() const noexcept { return last_look_; }  // the newest submission then
 
  private:
   // Neighbours in one pool.
@@ -73,9 +76,10 @@ class PagePools {
   static void add(std::vector<Pages>& to, const Pages& page);
   std::vector<Pages> missing(std::span<const Pages> wanted) const;
   std::vector<Pages> with_more(std::span<const Pages> runs) const;
-  std::vector<Pages> idle(PagePool::Idle which);
+  std::vector<Pages> idle(Spare spare);
   std::vector<runtime::SparseRanges> ranges_of(std::span<const Pages> pages) const;
-  Status commit_wanted(std::span<const Pages> wanted);
+  enum class Ahead : std::uint8_t { no, yes };
+  Status commit_wanted(std::span<const Pages> wanted, Ahead ahead);
   Status try_commit(std::span<const Pages> pages);
   void decommit(std::span<const Pages> pages);
   void mark(std::span<const Pages> pages, bool committed) noexcept;
@@ -85,8 +89,9 @@ class PagePools {
   std::span<const GroupSide> group_sides_;
   std::span<const GroupSideMemory> memory_;  // of each group side
   std::vector<GroupSidePools> pools_;
-  std::uint64_t changes_ = 0;    // since the last look for pages that are free,
-  std::uint64_t last_look_ = 0;  // and the newest submission then
+  bool is_sparse_ = false;
+  std::uint64_t changes_ = 0;  // since tend() has looked
+  std::uint64_t last_look_ = 0;
 };
 
 }  // namespace rota::cache

@@ -2,14 +2,28 @@
 
 #include <algorithm>
 
+#include "runtime/committed_blocks.h"
+
 namespace rota::cache {
 namespace {
 
-// For a cache that grows: what the device has, and can address.
-Room room_of(const DeviceInfo& device) {
-  const std::uint64_t addresses = device.limits.max_sparse_bytes;
-  return {.bytes = device.memory_bytes > 0 ? std::min(device.memory_bytes, addresses) : addresses,
+// For a cache without a limit: what the device has, and what addresses are left, of which each buffer wastes some.
+Room room_of(const DeviceInfo& device, const KvCacheSpec& spec, std::uint64_t addresses) {
+  std::uint64_t buffers = 0;  // at most
+  for (const KvGroup& group : spec.groups) buffers += 2 * kPoolKinds * group.layers.size();
+  const std::uint64_t left = addresses - std::min(addresses, buffers * runtime::kSparseBlockBytes);
+  return {.bytes = device.memory_bytes > 0 ? std::min(device.memory_bytes, left) : left,
           .layer_bytes = GroupSideMemory::most_bytes(device.limits)};
+}
+
+Result<std::vector<GroupSideMemory>> make_memory(Device& device, const Layout& layout, GroupSideMemory::Kind kind) {
+  std::vector<GroupSideMemory> made;
+  for (const GroupSide& group_side : layout.group_sides) {
+    auto memory = GroupSideMemory::make(device, group_side, kind);
+    if (!memory) return memory.error();
+    made.push_back(std::move(memory).value());
+  }
+  return made;
 }
 
 }  // namespace
@@ -28,17 +42,17 @@ State::State(std::shared_ptr<runtime::DeviceState> device, KvCacheSpec spec, Lay
 Result<std::shared_ptr<State>> State::create(Device& device, const KvCacheSpec& spec) {
   const std::shared_ptr<runtime::DeviceState>& state = runtime::Inside::of(device);
   if (!state) return core::refuse({"KvCache::create", {"device"}}, "moved from", "an open one");
-  const DeviceInfo& info = device.info();
-  const bool grows = !spec.at_once && info.limits.max_sparse_bytes > 0;
-  auto layout = lay_out(spec, grows ? std::optional(room_of(info)) : std::nullopt);
+  const std::uint64_t addresses = spec.at_once ? 0 : state->backend().sparse_bytes_left();
+  auto layout = lay_out(spec, addresses > 0 ? std::optional(room_of(device.info(), spec, addresses)) : std::nullopt);
   if (!layout) return layout.error();
-  Allocated allocated;
-  for (const GroupSide& group_side : layout->group_sides) {
-    auto memory = GroupSideMemory::make(device, group_side,
-                                        grows ? GroupSideMemory::Kind::sparse : GroupSideMemory::Kind::allocated);
-    if (!memory) return memory.error();
-    allocated.group_sides.push_back(std::move(memory).value());
+  using Kind = GroupSideMemory::Kind;
+  auto made = make_memory(device, *layout, addresses > 0 ? Kind::sparse : Kind::allocated);
+  // Where addresses are short, a cache with a limit is as if there were none.
+  if (!made && addresses > 0 && (spec.max_tokens || spec.max_bytes)) {
+    made = make_memory(device, *layout, Kind::allocated);
   }
+  if (!made) return made.error();
+  Allocated allocated{.group_sides = std::move(made).value()};
   auto counters = device.allocate(layout->memory.counter_bytes);
   if (!counters) return counters.error();
   allocated.counters = std::move(counters).value();
@@ -104,9 +118,16 @@ Status State::reserve(std::uint64_t tokens) {
   return pools_.reserve(layout->group_sides);
 }
 
+// Waits without the lock: what ends meanwhile may call back.
 Status State::trim() {
-  const std::lock_guard lock(mutex_);
-  return pools_.trim();
+  const auto look = [&] {
+    const std::lock_guard lock(mutex_);
+    pools_.look(PagePools::Spare::none);
+    return pools_.last_look();
+  };
+  if (Status status = device_->backend().wait(look()); !status) return status;
+  look();
+  return {};
 }
 
 Status State::wait(Sequence sequence, std::chrono::milliseconds at_most) const {

@@ -107,6 +107,8 @@ class Backend {
   virtual Result<std::shared_ptr<Memory>> reserve(std::uint64_t) {
     return Error{Errc::unsupported, core::text("reserve: {} has no sparse memory", info().id)};
   }
+  // Addresses that are left for more of it.
+  virtual std::uint64_t sparse_bytes_left() { return 0; }
   // Puts memory behind ranges that have none, with undefined contents: behind all of them, or none. The caller makes
   // one call for a memory at a time.
   virtual Status commit(std::span<const SparseRanges>) { return {}; }

@@ -32,14 +32,18 @@ class CommittedBlocks {
       const std::uint64_t end = blocks_of(ranges.back()).end;
       if (counts_.size() < end) counts_.resize(end);
     }
-    return unused(ranges);
+    std::vector<core::ByteRange> blocks;
+    add_unused(ranges, blocks);
+    return blocks;
   }
   void add(std::span<const core::ByteRange> ranges) noexcept { count(ranges, 1); }
 
-  // Whole blocks that would be unused without these ranges.
+  // Whole blocks that would be unused without these ranges. Precondition: they were added.
   std::vector<core::ByteRange> only_in(std::span<const core::ByteRange> ranges) {
+    std::vector<core::ByteRange> blocks;
+    blocks.reserve(ranges.size());  // what is in one range alone lies together: from here on nothing throws
     remove(ranges);
-    std::vector<core::ByteRange> blocks = unused(ranges);
+    add_unused(ranges, blocks);
     add(ranges);
     return blocks;
   }
@@ -58,8 +62,7 @@ class CommittedBlocks {
   }
 
   // In bytes. Neighbours are one.
-  std::vector<core::ByteRange> unused(std::span<const core::ByteRange> ranges) const {
-    std::vector<core::ByteRange> found;
+  void add_unused(std::span<const core::ByteRange> ranges, std::vector<core::ByteRange>& found) const {
     std::uint64_t next = 0;
     for (const core::ByteRange& range : ranges) {
       const auto [begin, end] = blocks_of(range);
@@ -70,7 +73,6 @@ class CommittedBlocks {
         found.back().end += block_bytes_;
       }
     }
-    return found;
   }
 
   std::uint64_t block_bytes_;

@@ -89,6 +89,7 @@ class CpuBackend final : public runtime::Backend {
     return std::shared_ptr<runtime::Memory>(std::move(memory).value());
   }
 
+  std::uint64_t sparse_bytes_left() override { return info_.limits.max_sparse_bytes; }
   Status commit(std::span<const runtime::SparseRanges> parts) override { return SparseMemory::commit(parts); }
   void decommit(std::span<const runtime::SparseRanges> parts) override { SparseMemory::decommit(parts); }
 

@@ -1,6 +1,8 @@
 #include "backend/cpu/sparse_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,16 +15,30 @@
 namespace rota::cpu {
 namespace {
 
+// Whether the system counts what a process may use, and not what it uses.
+bool counts_strictly() noexcept {
+  rlimit data{};
+  if (getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur != RLIM_INFINITY) return true;
+  const int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  char never = '0';
+  const bool is_read = read(file, &never, 1) == 1;
+  close(file);
+  return is_read && never == '2';
+}
+
 // Without memory behind them.
 void* map_addresses(std::byte* at, std::uint64_t bytes, bool strictly) noexcept {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const int fixed = at != nullptr ? MAP_FIXED : 0;
-  void* const mapped = mmap(at, bytes, strictly ? PROT_READ : PROT_READ | PROT_WRITE, kFlags | fixed, -1, 0);
+  return mmap(at, bytes, strictly ? PROT_READ : PROT_READ | PROT_WRITE, kFlags | fixed, -1, 0);
+}
+
+// Else the first byte of a page could take memory for many.
+void wish_for_small_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] std::uint64_t bytes) noexcept {
 #if defined(MADV_NOHUGEPAGE)
-  // Else the first byte of a page could take memory for many.
-  if (mapped != MAP_FAILED) madvise(mapped, bytes, MADV_NOHUGEPAGE);
+  madvise(begin, bytes, MADV_NOHUGEPAGE);
 #endif
-  return mapped;
 }
 
 std::uint64_t block_bytes() noexcept {
@@ -38,13 +54,13 @@ SparseMemory::~SparseMemory() { munmap(mapped_.begin, mapped_.bytes); }
 
 Result<std::shared_ptr<SparseMemory>> SparseMemory::reserve(std::uint64_t bytes) {
   const std::uint64_t all = core::round_up(bytes, kHugePageBytes) + kHugePageBytes;
-  bool strictly = false;
-  void* mapped = map_addresses(nullptr, all, strictly);
-  if (mapped == MAP_FAILED) mapped = map_addresses(nullptr, all, strictly = true);
+  const bool strictly = counts_strictly();
+  void* const mapped = map_addresses(nullptr, all, strictly);
   if (mapped == MAP_FAILED) {
     return Error{Errc::out_of_memory, core::text("reserve: the system refuses addresses for {} bytes to cpu", bytes)};
   }
   auto* const begin = static_cast<std::byte*>(mapped);
+  wish_for_small_pages(begin, all);
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   std::byte* const host = begin + (core::round_up(address, kHugePageBytes) - address);
   auto* const memory = new (std::nothrow) SparseMemory(bytes, host, {begin, all, strictly});
@@ -64,10 +80,20 @@ bool SparseMemory::Blocks::map() const noexcept {
   });
 }
 
-// A new mapping in the old one's place gives its memory back. If there is none, the old one stays for the next.
+// Where it is counted strictly, only a new mapping in the old one's place ends the count. Elsewhere the mapping stays,
+// because each change of its kind makes it two, and a process has few.
 void SparseMemory::Blocks::unmap() const noexcept {
   for (const core::ByteRange& range : blocks) {
-    map_addresses(memory.host() + range.begin, range.size(), memory.mapped_.strictly);
+    std::byte* const begin = memory.host() + range.begin;
+#if defined(__linux__)
+    if (!memory.mapped_.strictly) {
+      madvise(begin, range.size(), MADV_DONTNEED);
+      continue;
+    }
+#endif
+    if (map_addresses(begin, range.size(), memory.mapped_.strictly) != MAP_FAILED) {
+      wish_for_small_pages(begin, range.size());
+    }
   }
 }
 

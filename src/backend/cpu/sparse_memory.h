@@ -14,6 +14,7 @@ namespace rota::cpu {
 //
 //   as most do, memory in use   all can be written; commit() wishes for huge pages, and decommit() gives memory back
 //   strictly, what may be used  what is not committed can only be read, as zeros; commit() may be refused
+//                               (RLIMIT_DATA, vm.overcommit_memory=2)
 //
 class SparseMemory final : public runtime::Memory {
  public:

@@ -29,6 +29,7 @@ class VulkanBackend final : public runtime::Backend {
   const DeviceInfo& info() const noexcept override { return info_; }
   Result<std::shared_ptr<runtime::Memory>> allocate(std::uint64_t bytes, runtime::MemoryKind kind) override;
   Result<std::shared_ptr<runtime::Memory>> reserve(std::uint64_t bytes) override;
+  std::uint64_t sparse_bytes_left() override { return info_.limits.max_sparse_bytes > 0 ? sparse_->bytes_left() : 0; }
   Status commit(std::span<const runtime::SparseRanges> parts) override;
   void decommit(std::span<const runtime::SparseRanges> parts) override;
   Result<std::shared_ptr<runtime::Pipeline>> build(const runtime::Kernel& kernel,

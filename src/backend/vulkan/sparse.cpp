@@ -1,13 +1,16 @@
 #include "backend/vulkan/sparse.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "core/error.h"
 
 namespace rota::vk {
 namespace {
 
-constexpr std::uint64_t kMostChunkBytes = 256U << 20;  // every driver allocates as much at once
+// A block that is used keeps its chunk, so that these are not too large; nor too many.
+constexpr std::uint64_t kMostChunkBytes = 32U << 20;
 
 SparseBuffer& buffer_of(const runtime::SparseRanges& part) { return static_cast<SparseBuffer&>(*part.memory); }
 
@@ -18,6 +21,7 @@ SparseBuffer::SparseBuffer(std::uint64_t bytes, Handles handles, std::shared_ptr
 
 SparseBuffer::~SparseBuffer() {
   const std::lock_guard lock(from_->mutex_);
+  from_->reserved_bytes_ -= reserved_bytes_;
   for (const SparseBlocks::Block& block : behind_) {
     if (block.chunk != nullptr) from_->give_back(block);
   }
@@ -54,7 +58,12 @@ Result<std::shared_ptr<SparseBuffer>> SparseBlocks::reserve(const std::shared_pt
   if (!needs) return needs.error();
   if (Status status = blocks->agree(*needs); !status) return status.error();
   auto made = std::make_shared<SparseBuffer>(bytes, std::move(handles), blocks);
-  made->behind_.resize(needs->size / blocks->block_bytes_);
+  const std::lock_guard lock(blocks->mutex_);
+  if (needs->size > blocks->addresses_left()) {
+    return Error{Errc::out_of_memory, core::text("reserve: {} bytes of sparse buffers; the driver addresses {} more",
+                                                 bytes, blocks->addresses_left())};
+  }
+  blocks->reserved_bytes_ += made->reserved_bytes_ = needs->size;
   return made;
 }
 
@@ -124,11 +133,11 @@ Status SparseBlocks::bind(std::span<const Binding> bindings) {
                               .pBufferBinds = buffers.data()};
   result = context_->bind_sparse(info, fence_);
   if (result != VK_SUCCESS) return context_->failed("vkQueueBindSparse", result);
+  // Whatever fails meanwhile, the blocks are the queue's until it is done.
   constexpr uint64_t kForever = ~uint64_t{0};
-  result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, kForever);
-  if (result != VK_SUCCESS) {
-    context_->lose();  // nobody knows what is bound
-    return context_->failed("vkWaitForFences", result);
+  while ((result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, kForever)) != VK_SUCCESS) {
+    if (result == VK_ERROR_DEVICE_LOST) return context_->failed("vkWaitForFences", result);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a driver without memory
   }
   return {};
 }
@@ -148,6 +157,9 @@ Status SparseBlocks::commit(std::span<const runtime::SparseRanges> parts) {
   for (const runtime::SparseRanges& part : parts) {
     SparseBuffer& buffer = buffer_of(part);
     Binding& binding = bindings.emplace_back(Binding{&buffer, buffer.committed_.missing(part.ranges)});
+    if (!binding.ranges.empty() && buffer.behind_.size() < binding.ranges.back().end / block_bytes_) {
+      buffer.behind_.resize(binding.ranges.back().end / block_bytes_);
+    }
     for_each_missing(binding, [&](std::uint64_t, const Block&) { ++count; });
   }
   auto blocks = take(count);

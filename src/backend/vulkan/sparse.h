@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,10 @@ class SparseBlocks {
   // See runtime::Backend.
   static Result<std::shared_ptr<SparseBuffer>> reserve(const std::shared_ptr<SparseBlocks>& blocks,
                                                        std::uint64_t bytes);
+  std::uint64_t bytes_left() {
+    const std::lock_guard lock(mutex_);
+    return addresses_left();
+  }
   Status commit(std::span<const runtime::SparseRanges> parts);
   void decommit(std::span<const runtime::SparseRanges> parts);
 
@@ -54,6 +59,11 @@ class SparseBlocks {
     std::vector<VkSparseMemoryBind> binds = {};
   };
 
+  // The sum of all sparse buffers has a limit.
+  std::uint64_t addresses_left() const noexcept {
+    const std::uint64_t all = context_->properties.limits.sparseAddressSpaceSize;
+    return all - std::min(all, reserved_bytes_);
+  }
   Status agree(const VkMemoryRequirements& needs);
   Result<std::vector<Block>> take(std::uint64_t count);
   Status add_chunk(std::uint64_t blocks);
@@ -62,7 +72,7 @@ class SparseBlocks {
 
   std::shared_ptr<Context> context_;
   std::mutex mutex_;  // of all that follows, and of calls that bind
-  std::uint64_t block_bytes_ = 0;
+  std::uint64_t reserved_bytes_ = 0, block_bytes_ = 0;
   std::uint32_t type_ = 0;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   VkFence fence_ = VK_NULL_HANDLE;
@@ -78,7 +88,8 @@ class SparseBuffer final : public BufferMemory {
 
   std::shared_ptr<SparseBlocks> from_;
   runtime::CommittedBlocks committed_;
-  std::vector<SparseBlocks::Block> behind_;  // each block; without a chunk where nothing is bound
+  std::uint64_t reserved_bytes_ = 0;
+  std::vector<SparseBlocks::Block> behind_;  // each block up to the last that was ever bound; some without a chunk
 };
 
 }  // namespace rota::vk
