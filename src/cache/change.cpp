@@ -255,7 +255,7 @@ Result<SequenceState> Change::settled(SequenceState sequence, std::uint64_t firs
 // Kept sinks have their page before the first token comes.
 Status Change::begin_sinks(SequenceState& sequence) {
   for (std::size_t group_side = 0; group_side < group_sides_.size(); ++group_side) {
-    if (!group_sides_[group_side].rule.keeps_sinks) continue;
+    if (!group_sides_[group_side].rule.keeps_sinks || sequence.group_sides[group_side]->sinks) continue;
     auto page = take(group_side, PoolKind::sinks);
     if (!page) return page.error();
     auto pages = std::make_shared<KvPages>(*sequence.group_sides[group_side]);
@@ -269,7 +269,7 @@ Status Change::begin_sinks(SequenceState& sequence) {
 Status Change::own_sinks(std::size_t group_side, KvPages& pages, std::uint64_t length) {
   auto own = take(group_side, PoolKind::sinks);
   if (!own) return own.error();
-  moves_[group_side].sink_copies.push_back({*pages.sinks, *own, length});
+  moves_[group_side].sink_copies.push_back({pages.sinks.value_or(0), *own, length});
   pages.sinks = *own;
   return {};
 }
@@ -323,7 +323,8 @@ Result<Pages> Change::load(std::size_t group_side, const Pages& pages, std::uint
     if (!to) return to.error();
     next->page_table.push_back(*to);
   }
-  if (first == 0 && !next->sinks && rule.sinks > 0 && side.sealed_pages > 0) {
+  const bool has_sinks = rule.keeps_sinks ? length > 0 : first == 0 && side.sealed_pages > 0;
+  if (!next->sinks && rule.sinks > 0 && has_sinks) {
     auto sinks = take(group_side, PoolKind::sinks);
     if (!sinks) return sinks.error();
     next->sinks = *sinks;
@@ -332,7 +333,7 @@ Result<Pages> Change::load(std::size_t group_side, const Pages& pages, std::uint
   for_each_page(*pages, [&](const MappedPage& page) {
     if (page.logical < first) give(group_side, page.kind, page.physical);
   });
-  if (first > 0) give_sinks(group_side, *next);
+  if (first > 0 && !rule.keeps_sinks) give_sinks(group_side, *next);
   return Pages(std::move(next));
 }
 

@@ -214,6 +214,7 @@ TEST_F(KvCacheSaved, AnotherModelIsNamedByWhatDiffers) {
       {"dense is f16; wanted the cache's f32", [](KvGroup& g) { g.dense = DType::f32; }},
       {"sinks is 4; wanted the cache's 0", [](KvGroup& g) { g.sinks = 0; }},
       {"window is 0; wanted the cache's 200", [](KvGroup& g) { g.window = 200; }},
+      {"keep_sinks is 0; wanted the cache's 1", [](KvGroup& g) { g.window = 200, g.keep_sinks = true; }},
   };
   for (const Other& other : others) {
     KvGroup changed = group();

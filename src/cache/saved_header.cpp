@@ -20,6 +20,7 @@ constexpr std::uint32_t kByteOrder = 0x01020304;
 constexpr std::uint32_t kForeignByteOrder = 0x04030201;
 constexpr std::uint64_t kFixedBytes = 64, kGroupBytes = 48, kSideBytes = 64, kNoteBytes = 16;
 constexpr std::uint32_t kSealed = 0xffffffff, kInKeys = 0xfffffffe;  // where the type of elements would be
+constexpr std::uint32_t kKeepsSinks = 1;                             // in the flags of keys
 
 class Writer {
  public:
@@ -43,7 +44,7 @@ std::uint64_t pages_bytes(const GroupSide& group_side, const KvSavedSide& side, 
   const std::uint64_t sealed = std::max(side.first_page, std::min(side.sealed_pages, side.end_page)) - side.first_page;
   const std::uint64_t dense_from = std::min((side.first_page + sealed) * group_side.rule.page, end);
   const std::uint64_t dense_end = side.end_page > side.first_page ? end : dense_from;
-  const std::uint64_t slots = dense_end - dense_from + (side.has_sinks ? group_side.rule.sinks : 0);
+  const std::uint64_t slots = dense_end - dense_from + (side.has_sinks ? std::min(group_side.rule.sinks, end) : 0);
   const std::uint64_t dense = detail::saturating_multiply(slots, group_side.slot_bytes());
   const std::uint64_t heads = detail::saturating_multiply(group_side.layers, group_side.heads);
   const std::uint64_t page = detail::saturating_multiply(heads, group_side.sealed_bytes());
@@ -52,7 +53,7 @@ std::uint64_t pages_bytes(const GroupSide& group_side, const KvSavedSide& side, 
 
 void write_side(Writer& out, const GroupSide& group_side, const KvSavedSide& side) {
   out.u32(group_side.format ? kSealed : group_side.in_keys ? kInKeys : static_cast<std::uint32_t>(group_side.dense));
-  out.u32(0);
+  out.u32(group_side.side == KvSide::keys && group_side.rule.keeps_sinks ? kKeepsSinks : 0);
   out.u64(side.first_page);
   out.u64(side.sealed_pages);
   out.u64(side.end_page);
@@ -85,11 +86,12 @@ void write_group(Writer& out, const SavedLayout& layout, std::size_t index) {
 Status read_side(Fields& in, KvSide side, KvGroup& group, KvSavedSide& pages) {
   KvCodec& codec = side == KvSide::keys ? group.k : group.v;
   const std::uint32_t dtype = in.u32();
-  const std::uint32_t zero = in.u32();
+  const std::uint32_t flags = in.u32();
   pages = {.first_page = in.u64(), .sealed_pages = in.u64(), .end_page = in.u64()};
   const auto description = in.bytes(kPageDescriptionBytes);
   if (!in.ok()) return {};  // the caller says so
-  if (zero != 0) return bad_saved("bytes that are to be zero are not");
+  if (flags > (side == KvSide::keys ? kKeepsSinks : 0)) return bad_saved("bytes that are to be zero are not");
+  group.keep_sinks |= flags == kKeepsSinks;
   if (dtype != kSealed) {
     const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
     if (!std::ranges::all_of(description, is_zero)) return bad_saved("bytes that are to be zero are not");
@@ -205,7 +207,9 @@ Status complete(SavedLayout& layout) {
   for (std::size_t i = 0; i < layout.group_sides.size(); ++i) {
     KvSavedSide& side = layout.side(i);
     const GroupSide& group_side = layout.group_sides[i];
-    side.has_sinks = group_side.rule.sinks > 0 && side.first_page == 0 && side.sealed_pages > 0;
+    const bool has_first = side.first_page == 0 && side.sealed_pages > 0;
+    const bool are_kept = group_side.rule.keeps_sinks && saved.begin == 0 && side.end_page > side.first_page;
+    side.has_sinks = group_side.rule.sinks > 0 && (group_side.rule.keeps_sinks ? are_kept : has_first);
     side.bytes = pages_bytes(group_side, side, saved.end);
     parts += side.end_page - side.first_page + (side.has_sinks ? 1 : 0);
     add(side.bytes);
@@ -326,6 +330,7 @@ Status check_same_groups(std::string_view op, const SavedLayout& saved, const Kv
          same("page", found.page, own.page), same("v_in_k", found.v_in_k ? 1 : 0, own.v_in_k ? 1 : 0),
          same_codec("k", KvSide::keys), same_codec("v", KvSide::values),
          same("dense", info(found.dense).name, info(own.dense).name), same("sinks", found.sinks, own.sinks),
+         same("keep_sinks", found.keep_sinks ? 1 : 0, own.keep_sinks ? 1 : 0),
          same("window", found.window.value_or(0), own.window.value_or(0))});
     if (!status) return status;
   }

@@ -48,12 +48,13 @@ std::optional<SavedPart> SavedParts::any_next() {
   const GroupSide& group_side = layout_.group_sides[first];
   const KvSavedSide& side = layout_.side(first);
   const std::uint64_t page = pages_[first];
-  if (page == 0 && side.has_sinks && !std::exchange(sinks_given_, true)) {
+  if (page == side.first_page && side.has_sinks && !std::exchange(sinks_given_, true)) {
+    const std::uint64_t sinks = std::min(group_side.rule.sinks, layout_.saved.end);
     return SavedPart{.kind = SavedPart::Kind::sinks,
                      .of = first,
                      .pool = PoolKind::sinks,
-                     .tokens = group_side.rule.sinks,
-                     .bytes = group_side.rule.sinks * group_side.slot_bytes()};
+                     .tokens = sinks,
+                     .bytes = sinks * group_side.slot_bytes()};
   }
   sinks_given_ = false;
   ++pages_[first];

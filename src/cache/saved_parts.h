@@ -52,7 +52,7 @@ class SavedParts {
   std::vector<std::uint64_t> pages_;  // the next of each group side
   std::size_t note_ = 0;
   std::uint32_t number_ = 0;
-  bool sinks_given_ = false;  // of the group side whose page 0 is next
+  bool sinks_given_ = false;  // of the group side whose first page is next
 };
 
 // Of a part, with its checksum.

@@ -153,7 +153,6 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Status wait_for_commands() const;
   Status check_boundary(const core::Refusal& refusal, std::uint64_t position) const;
   bool has_sealed(const SequenceState& state, std::uint64_t end) const noexcept;
-  Status check_format(std::string_view op) const;
   Status check_save(const SequenceState& state, const KvSaveOptions& options) const;
   Result<bool> settle_to_save(Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;

@@ -81,7 +81,6 @@ Result<KvLoaded> State::load(const SavedLayout& saved, const KvLoadOptions& opti
 }
 
 Status State::check_to_load(const SavedLayout& saved, const KvLoadOptions& options) const {
-  if (Status status = check_format(kLoad); !status) return status;
   if (Status status = check_same_groups(kLoad, saved, spec_, layout_); !status) return status;
   const std::uint64_t end = options.tokens.value_or(saved.saved.end);
   const core::Refusal of_tokens = of_option("tokens");

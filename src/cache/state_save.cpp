@@ -190,16 +190,8 @@ Result<bool> State::settle_to_save(Encoder& encoder, Sequence sequence, const Kv
   return true;
 }
 
-Status State::check_format(std::string_view op) const {
-  const auto keeps = std::ranges::find(spec_.groups, true, &KvGroup::keep_sinks);
-  if (keeps == spec_.groups.end()) return {};
-  return core::refuse({op, {"groups", static_cast<std::size_t>(keeps - spec_.groups.begin()), "keep_sinks"}}, "true",
-                      "false: the format has no sinks beyond a window yet");
-}
-
 // What can be said before anything is settled. A page will be sealed if it is due.
 Status State::check_save(const SequenceState& state, const KvSaveOptions& options) const {
-  if (Status status = check_format(kSave); !status) return status;
   const std::uint64_t end = options.end.value_or(state.length);
   if (end > state.length) {
     return core::refuse(of_option("end"), end, "at most the {} tokens of the sequence", state.length);
