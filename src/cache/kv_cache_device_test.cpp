@@ -9,6 +9,7 @@
 
 #include "cache/kv_cache_run_reference.h"
 #include "cache/kv_cache_saved_reference.h"
+#include "harness/numbers.h"
 #include "harness/on_device.h"
 #include "runtime/inside.h"
 
@@ -40,18 +41,7 @@ class KvCacheWindow : public KvCacheOnDevice {
         .value();
   }
 
-  static std::vector<float> draw(std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> numbers(kMostTokens * kDim);
-    for (float& number : numbers) number = normal(random);
-    return numbers;
-  }
-  Buffer upload(const std::vector<float>& numbers) {
-    Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
-    buffer.write(std::as_bytes(std::span(numbers))).value();
-    return buffer;
-  }
+  static std::vector<float> draw(std::uint64_t seed) { return normal_numbers(seed, kMostTokens * kDim); }
   static View tokens(const Buffer& buffer, std::uint64_t count) {
     return View::token_major(buffer, DType::f32, {.tokens = count, .heads = 1, .dim = kDim});
   }
@@ -106,7 +96,7 @@ class KvCacheWindow : public KvCacheOnDevice {
   }
 
   const std::vector<float> q = draw(1), k = draw(2), v = draw(3);
-  const Buffer q_buffer = upload(q), k_buffer = upload(k), v_buffer = upload(v);
+  const Buffer q_buffer = upload(device, q), k_buffer = upload(device, k), v_buffer = upload(device, v);
 };
 
 TEST_F(KvCacheWindow, EveryQueryOfAStepSeesItsKeysUntilTheLayerIsDone) {
@@ -396,11 +386,6 @@ class KvCacheMla : public KvCacheOnDevice {
     for (float& number : numbers) number = static_cast<float>(static_cast<int>(random() % 129) - 64) / 64 * largest;
     return numbers;
   }
-  Buffer upload(const std::vector<float>& numbers) {
-    Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
-    buffer.write(std::as_bytes(std::span(numbers))).value();
-    return buffer;
-  }
 
   // One query head over all keys, by the definition.
   static std::vector<double> attended(std::span<const float> query, std::span<const float> keys) {
@@ -436,8 +421,8 @@ TEST_F(KvCacheMla, AttentionIsThatOfF64) {
   constexpr double kError = 2 * 576 * 6.0 / (1 << 24);
   const std::vector<float> keys = draw(1, kTokens * kKeyDim, 1);
   const std::vector<float> queries = draw(2, kHeads * kKeyDim, 0.25F);
-  const Buffer k = upload(keys);
-  const Buffer q = upload(queries);
+  const Buffer k = upload(device, keys);
+  const Buffer q = upload(device, queries);
   Buffer out = device.allocate(kHeads * kValueDim * sizeof(float)).value();
   Encoder encoder = device.encoder();
   KvStep step = cache.extend(encoder, sequence, kTokens).value();

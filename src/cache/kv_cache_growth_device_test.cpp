@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/numbers.h"
 #include "harness/on_device.h"
 #include "rota/rota.h"
 
@@ -68,18 +69,8 @@ class KvCacheGrowthOnDevice : public OnDevice {
     return found;
   }
 
-  Buffer draw() {
-    std::mt19937_64 random(7);
-    std::normal_distribution<float> normal;
-    std::vector<float> drawn((kMostTokens + kStep) * kHeads * kDim);
-    for (float& number : drawn) number = normal(random);
-    Buffer buffer = device.allocate(drawn.size() * sizeof(float)).value();
-    buffer.write(std::as_bytes(std::span(drawn))).value();
-    return buffer;
-  }
-
   const bool grows = device.info().limits.max_sparse_bytes > 0;
-  const Buffer numbers = draw();
+  const Buffer numbers = upload(device, normal_numbers(7, (kMostTokens + kStep) * kHeads * kDim));
 };
 
 TEST_F(KvCacheGrowthOnDevice, BitsAreThoseOfACacheThatHasItsMemoryAtOnce) {

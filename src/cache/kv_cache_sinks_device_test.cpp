@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/numbers.h"
 #include "harness/on_device.h"
 #include "rota/rota.h"
 
@@ -34,18 +35,7 @@ class KvCacheKeptSinks : public OnDevice {
     std::vector<std::uint64_t> tokens = {};
   };
 
-  static std::vector<float> draw(std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> numbers(kNumbers * kDim);
-    for (float& number : numbers) number = normal(random);
-    return numbers;
-  }
-  Buffer upload(const std::vector<float>& numbers) {
-    Buffer buffer = device.allocate(numbers.size() * sizeof(float)).value();
-    buffer.write(std::as_bytes(std::span(numbers))).value();
-    return buffer;
-  }
+  static std::vector<float> draw(std::uint64_t seed) { return normal_numbers(seed, kNumbers * kDim); }
   // Token t of layer l is number t + l.
   static View tokens_of(const Buffer& buffer, std::uint64_t first, std::uint64_t count) {
     View view = View::token_major(buffer, DType::f32, {.tokens = count, .heads = 1, .dim = kDim});
@@ -103,7 +93,7 @@ class KvCacheKeptSinks : public OnDevice {
       queries.insert(queries.end(), q.begin() + static_cast<std::ptrdiff_t>(p % kLongest * kDim),
                      q.begin() + static_cast<std::ptrdiff_t>((p % kLongest + 1) * kDim));
     }
-    attend(encoder, {.q = tokens_of(upload(queries), 0, count),
+    attend(encoder, {.q = tokens_of(upload(device, queries), 0, count),
                      .kv = view,
                      .out = MutView::token_major(asked.out, DType::f32, {.tokens = count, .heads = 1, .dim = kDim}),
                      .scale = 0.2,
@@ -192,7 +182,7 @@ class KvCacheKeptSinks : public OnDevice {
 
   std::mt19937_64 random{11};
   const std::vector<float> q = draw(1), k = draw(2), v = draw(3);
-  const Buffer k_buffer = upload(k), v_buffer = upload(v);
+  const Buffer k_buffer = upload(device, k), v_buffer = upload(device, v);
 };
 
 TEST_F(KvCacheKeptSinks, AreSeenByEveryQueryWhateverBecomesOfTheSequence) {
