@@ -1,5 +1,7 @@
 #include "runtime/backend.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,7 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cpu/huge_pages.h"
 #include "backend/cpu/queue.h"
 #include "backend/cpu/sparse_memory.h"
 #include "core/cpu_features.h"
@@ -18,6 +19,7 @@
 namespace rota::cpu {
 namespace {
 
+constexpr std::uint64_t kHugePageBytes = 2U << 20;
 constexpr std::uint32_t kMaxThreads = 1024;
 constexpr std::uint64_t kSparseBytes = std::uint64_t{1} << 46;  // half of what a process can address on x86-64
 
@@ -75,7 +77,9 @@ class CpuBackend final : public runtime::Backend {
     if (host == nullptr) {
       return Error{Errc::out_of_memory, core::text("allocate: the system refuses {} bytes to cpu", bytes)};
     }
-    if (large) wish_for_huge_pages(host, rounded);
+#if defined(MADV_HUGEPAGE)
+    if (large) madvise(host, rounded, MADV_HUGEPAGE);  // a wish: without it memory is slower, nothing else
+#endif
     return std::shared_ptr<runtime::Memory>(std::unique_ptr<runtime::Memory>(own(host, bytes)));
   }
 

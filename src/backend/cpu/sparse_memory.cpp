@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <new>
 
-#include "backend/cpu/huge_pages.h"
 #include "core/error.h"
 
 namespace rota::cpu {
@@ -27,18 +26,16 @@ bool counts_strictly() noexcept {
   return is_read && never == '2';
 }
 
-// Without memory behind them.
+// Without memory behind them. A huge page would take memory for many, and make a step that first touches it much longer
+// than others.
 void* map_addresses(std::byte* at, std::uint64_t bytes, bool strictly) noexcept {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const int fixed = at != nullptr ? MAP_FIXED : 0;
-  return mmap(at, bytes, strictly ? PROT_READ : PROT_READ | PROT_WRITE, kFlags | fixed, -1, 0);
-}
-
-// Else the first byte of a page could take memory for many.
-void wish_for_small_pages([[maybe_unused]] std::byte* begin, [[maybe_unused]] std::uint64_t bytes) noexcept {
+  void* const mapped = mmap(at, bytes, strictly ? PROT_READ : PROT_READ | PROT_WRITE, kFlags | fixed, -1, 0);
 #if defined(MADV_NOHUGEPAGE)
-  madvise(begin, bytes, MADV_NOHUGEPAGE);
+  if (mapped != MAP_FAILED) madvise(mapped, bytes, MADV_NOHUGEPAGE);
 #endif
+  return mapped;
 }
 
 std::uint64_t block_bytes() noexcept {
@@ -47,25 +44,22 @@ std::uint64_t block_bytes() noexcept {
 
 }  // namespace
 
-SparseMemory::SparseMemory(std::uint64_t bytes, std::byte* host, Mapped mapped) noexcept
-    : Memory(bytes, host), mapped_(mapped), blocks_(block_bytes()) {}
+SparseMemory::SparseMemory(std::uint64_t bytes, const Mapped& mapped) noexcept
+    : Memory(bytes, mapped.begin), mapped_(mapped), blocks_(block_bytes()) {}
 
 SparseMemory::~SparseMemory() { munmap(mapped_.begin, mapped_.bytes); }
 
 Result<std::shared_ptr<SparseMemory>> SparseMemory::reserve(std::uint64_t bytes) {
-  const std::uint64_t all = core::round_up(bytes, kHugePageBytes) + kHugePageBytes;
+  const std::uint64_t rounded = core::round_up(bytes, block_bytes());
   const bool strictly = counts_strictly();
-  void* const mapped = map_addresses(nullptr, all, strictly);
+  void* const mapped = map_addresses(nullptr, rounded, strictly);
   if (mapped == MAP_FAILED) {
     return Error{Errc::out_of_memory, core::text("reserve: the system refuses addresses for {} bytes to cpu", bytes)};
   }
   auto* const begin = static_cast<std::byte*>(mapped);
-  wish_for_small_pages(begin, all);
-  const auto address = reinterpret_cast<std::uintptr_t>(begin);
-  std::byte* const host = begin + (core::round_up(address, kHugePageBytes) - address);
-  auto* const memory = new (std::nothrow) SparseMemory(bytes, host, {begin, all, strictly});
+  auto* const memory = new (std::nothrow) SparseMemory(bytes, {begin, rounded, strictly});
   if (memory == nullptr) {
-    munmap(begin, all);
+    munmap(begin, rounded);
     throw std::bad_alloc();
   }
   return std::shared_ptr<SparseMemory>(std::unique_ptr<SparseMemory>(memory));
@@ -73,10 +67,8 @@ Result<std::shared_ptr<SparseMemory>> SparseMemory::reserve(std::uint64_t bytes)
 
 bool SparseMemory::Blocks::map() const noexcept {
   return std::ranges::all_of(blocks, [&](const core::ByteRange& range) {
-    std::byte* const begin = memory.host() + range.begin;
-    if (memory.mapped_.strictly && mprotect(begin, range.size(), PROT_READ | PROT_WRITE) != 0) return false;
-    wish_for_huge_pages(begin, range.size());
-    return true;
+    if (!memory.mapped_.strictly) return true;
+    return mprotect(memory.host() + range.begin, range.size(), PROT_READ | PROT_WRITE) == 0;
   });
 }
 
@@ -91,9 +83,7 @@ void SparseMemory::Blocks::unmap() const noexcept {
       continue;
     }
 #endif
-    if (map_addresses(begin, range.size(), memory.mapped_.strictly) != MAP_FAILED) {
-      wish_for_small_pages(begin, range.size());
-    }
+    map_addresses(begin, range.size(), memory.mapped_.strictly);
   }
 }
 

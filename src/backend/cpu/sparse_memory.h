@@ -12,7 +12,7 @@ namespace rota::cpu {
 
 // Addresses that take memory where they are first written. What the system is asked for is a matter of how it counts:
 //
-//   as most do, memory in use   all can be written; commit() wishes for huge pages, and decommit() gives memory back
+//   as most do, memory in use   all can be written; decommit() gives memory back
 //   strictly, what may be used  what is not committed can only be read, as zeros; commit() may be refused
 //                               (RLIMIT_DATA, vm.overcommit_memory=2)
 //
@@ -26,13 +26,13 @@ class SparseMemory final : public runtime::Memory {
   static void decommit(std::span<const runtime::SparseRanges> parts);
 
  private:
-  // What the system mapped; `host` is aligned in it.
+  // What the system mapped.
   struct Mapped {
     std::byte* begin = nullptr;
     std::uint64_t bytes = 0;
     bool strictly = false;
   };
-  SparseMemory(std::uint64_t bytes, std::byte* host, Mapped mapped) noexcept;
+  SparseMemory(std::uint64_t bytes, const Mapped& mapped) noexcept;
   struct Blocks {
     SparseMemory& memory;
     std::vector<core::ByteRange> blocks;
