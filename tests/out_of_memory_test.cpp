@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "cache/kv_cache_saved_reference.h"
 #include "core/error.h"
 #include "harness/environment.h"
 #include "ops/store/store_reference.h"
@@ -258,15 +259,7 @@ TEST(OutOfMemory, OfATrimTakesNothingFromOthers) {
       return added;
     };
     const auto bytes_of = [&](rota::Sequence sequence) {
-      std::vector<std::byte> bytes;
-      use.cache
-          .save(sequence,
-                [&](std::span<const std::byte> more) -> Status {
-                  bytes.insert(bytes.end(), more.begin(), more.end());
-                  return {};
-                })
-          .value();
-      return bytes;
+      return cache::reference::saved_bytes(use.cache, sequence).value();
     };
     use.cache.close(add()).value();
     allocations_left = limit;

@@ -120,7 +120,7 @@ Result<Pages> Change::settle(std::size_t group_side, const Pages& pages, const D
     }
   });
   if (!status) return status.error();
-  if (first > 0 && !rule.keeps_sinks) give_sinks(group_side, *next);
+  if (rule.loses_sinks(first)) give_sinks(group_side, *next);
   return Pages(std::move(next));
 }
 
@@ -333,7 +333,7 @@ Result<Pages> Change::load(std::size_t group_side, const Pages& pages, std::uint
   for_each_page(*pages, [&](const MappedPage& page) {
     if (page.logical < first) give(group_side, page.kind, page.physical);
   });
-  if (first > 0 && !rule.keeps_sinks) give_sinks(group_side, *next);
+  if (rule.loses_sinks(first)) give_sinks(group_side, *next);
   return Pages(std::move(next));
 }
 

@@ -130,7 +130,7 @@ Status Change::extend_in_turn(std::size_t group_side, SequenceState& next) {
   });
   if (!status) return status;
   for (const std::uint32_t page : room) leave(PoolKind::dense, page);
-  if (first > 0 && after->sinks && !rule.keeps_sinks) {
+  if (rule.loses_sinks(first) && after->sinks) {
     leave(PoolKind::sinks, *after->sinks);
     after->sinks.reset();
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/kv_cache_saved_reference.h"
 #include "harness/numbers.h"
 #include "harness/on_device.h"
 #include "rota/rota.h"
@@ -148,12 +149,7 @@ class KvCacheKeptSinks : public OnDevice {
   // Leaves, and comes back beside itself.
   void save_and_load(KvCache& cache, std::vector<Model>& models) {
     const Model& model = models[random() % models.size()];
-    std::vector<std::byte> bytes;
-    ASSERT_OK(cache.save(model.sequence, [&](std::span<const std::byte> more) {
-      bytes.insert(bytes.end(), more.begin(), more.end());
-      return Status();
-    }));
-    const KvLoaded loaded = cache.load(bytes).value();
+    const KvLoaded loaded = cache.load(cache::reference::saved_bytes(cache, model.sequence).value()).value();
     ASSERT_EQ(loaded.length, model.tokens.size());
     models.push_back({loaded.sequence, model.tokens});
   }

@@ -32,6 +32,9 @@ struct PageRule {
     return length > tail ? first_seen_page(length - tail - 1) : 0;
   }
 
+  // Whether the sinks leave, and with them their page, once pages before `first` have.
+  constexpr bool loses_sinks(std::uint64_t first) const noexcept { return first > 0 && !keeps_sinks; }
+
   // Every token of a page before this one is older than the tail.
   constexpr std::uint64_t sealed_pages(std::uint64_t length) const noexcept {
     return seals && length > tail ? (length - tail) / page : 0;

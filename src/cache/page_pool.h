@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "cache/growth.h"
@@ -27,7 +28,8 @@ class PagePool {
   PagePool(std::uint64_t pages, Memory memory) noexcept : pages_(pages), memory_(memory) {}
 
   std::uint64_t pages() const noexcept { return pages_; }
-  std::uint64_t free() const noexcept { return pages_ - known_.size() + free_.size(); }
+  std::uint64_t used() const noexcept { return known_.size() - free_.size(); }
+  std::uint64_t free() const noexcept { return pages_ - used(); }
   std::uint64_t shared() const noexcept { return shared_; }
 
   // Makes room so that the next take() needs no memory. Precondition: free() > 0.
@@ -86,26 +88,22 @@ class PagePool {
     committed_ += committed ? 1 : -std::uint64_t{1};
   }
 
-  std::uint64_t reserved() const noexcept { return reserved_; }
   void set_reserved(std::uint64_t pages) noexcept { reserved_ = pages; }
-
-  std::uint64_t used() const noexcept { return known_.size() - free_.size(); }
 
   // The free pages with memory that is not reserved, rising, if they were so at the last call, too. The first `spare`
   // of those that are so now are left out.
   std::vector<std::uint32_t> idle(std::uint64_t spare) {
-    std::vector<std::uint32_t> pages;
-    if (memory_ == Memory::at_once) return pages;
+    if (memory_ == Memory::at_once) return {};
+    std::vector<std::uint32_t> now, idle;
     for (const std::uint32_t page : free_) {
-      if (known_[page].committed && page >= reserved_) pages.push_back(page);
+      if (known_[page].committed && page >= reserved_) now.push_back(page);
     }
-    std::ranges::sort(pages);
-    const std::vector<std::uint32_t> now = pages;
-    pages.erase(pages.begin(),
-                pages.begin() + static_cast<std::ptrdiff_t>(std::min<std::uint64_t>(spare, pages.size())));
-    std::erase_if(pages, [&](std::uint32_t page) { return !known_[page].was_free; });
-    for (const std::uint32_t page : now) known_[page].was_free = true;
-    return pages;
+    std::ranges::sort(now);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const bool was_free = std::exchange(known_[now[i]].was_free, true);
+      if (was_free && i >= spare) idle.push_back(now[i]);
+    }
+    return idle;
   }
 
  private:

@@ -207,9 +207,9 @@ Status complete(SavedLayout& layout) {
   for (std::size_t i = 0; i < layout.group_sides.size(); ++i) {
     KvSavedSide& side = layout.side(i);
     const GroupSide& group_side = layout.group_sides[i];
-    const bool has_first = side.first_page == 0 && side.sealed_pages > 0;
-    const bool are_kept = group_side.rule.keeps_sinks && saved.begin == 0 && side.end_page > side.first_page;
-    side.has_sinks = group_side.rule.sinks > 0 && (group_side.rule.keeps_sinks ? are_kept : has_first);
+    const bool are_there = group_side.rule.keeps_sinks ? saved.begin == 0 && side.end_page > side.first_page
+                                                       : side.first_page == 0 && side.sealed_pages > 0;
+    side.has_sinks = group_side.rule.sinks > 0 && are_there;
     side.bytes = pages_bytes(group_side, side, saved.end);
     parts += side.end_page - side.first_page + (side.has_sinks ? 1 : 0);
     add(side.bytes);

@@ -201,11 +201,14 @@ void State::store_side(Encoder& encoder, const Step& step, const LayerSide& of, 
 // The first tokens once more, in the page where they stay. They are counted elsewhere.
 void State::store_sinks(Encoder& encoder, const Step& step, const LayerSide& of, const View& from) const {
   const std::uint64_t sinks = layout_.group_sides[of.group_side].rule.sinks;
+  // Only the first steps of a sequence bring some, and each layer of each step comes here.
+  const auto brings_some = [&](const Step::Member& member) { return member.position < sinks; };
+  if (std::ranges::none_of(step.members, brings_some)) return;
   const KvSideView memory = memory_[of.group_side].view(layout_.layers[of.layer].index);
   std::uint64_t first = 0;
   for (const Step::Member& member : step.members) {
     const std::uint64_t begin = std::exchange(first, first + member.tokens);
-    if (member.position >= sinks || !sequences_.is_in_step(step, member)) continue;
+    if (!brings_some(member) || !sequences_.is_in_step(step, member)) continue;
     const KvPages& pages = *sequences_[member.sequence.index].state.pages(of.group_side, of.layer);
     if (!pages.sinks || !memory.sinks) continue;
     const std::uint64_t tokens = std::min(member.tokens, sinks - member.position);

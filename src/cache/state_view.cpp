@@ -118,21 +118,20 @@ KvCounters State::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   KvCounters counters{.seals = moved_.seals, .unseals = moved_.unseals, .copied_bytes = moved_.copied_bytes};
   for (std::size_t group_side = 0; group_side < pools_.size(); ++group_side) {
-    const KvSideMemory& memory = layout_.group_sides[group_side].memory;
-    const auto add = [&](KvPoolCounters& to, PoolKind kind, const KvPoolSize& size) {
+    const auto add = [&](KvPoolCounters& to, PoolKind kind) {
       const PagePool& pool = pools_[group_side].of(kind);
-      const std::uint64_t used = pool.pages() - pool.free();
+      const std::uint64_t page_bytes = layout_.group_sides[group_side].pool(kind).page_bytes;
       to.pages += pool.pages();
-      to.used += used;
+      to.used += pool.used();
       to.shared += pool.shared();
-      to.bytes_used += used * size.page_bytes;
+      to.bytes_used += pool.used() * page_bytes;
       to.allocated += pool.committed();
-      to.bytes_allocated += pool.committed() * size.page_bytes;
+      to.bytes_allocated += pool.committed() * page_bytes;
     };
-    add(counters.sealed, PoolKind::sealed, memory.sealed);
-    add(counters.dense, PoolKind::dense, memory.dense);
-    add(counters.sinks, PoolKind::sinks, memory.sinks);
-    add(counters.step, PoolKind::step, memory.step);
+    add(counters.sealed, PoolKind::sealed);
+    add(counters.dense, PoolKind::dense);
+    add(counters.sinks, PoolKind::sinks);
+    add(counters.step, PoolKind::step);
   }
   for (const SequenceEntry& entry : sequences_.entries()) {
     counters.sequences += entry.open && entry.loads != Loads::anew ? 1 : 0;
