@@ -1,6 +1,7 @@
 #include "backend/vulkan/context.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "core/error.h"
 
@@ -120,6 +121,17 @@ VkResult Context::submit(const VkSubmitInfo* submission, VkFence fence) {
 VkResult Context::bind_sparse(const VkBindSparseInfo& info, VkFence fence) {
   const std::lock_guard lock(queue_mutex_);
   return vk.vkQueueBindSparse(sparse_queue_, 1, &info, fence);
+}
+
+bool Context::outlasts(VkFence fence, std::chrono::steady_clock::time_point deadline) const noexcept {
+  constexpr std::chrono::milliseconds kTurn(1);
+  for (;;) {
+    const VkResult result = vk.vkGetFenceStatus(device, fence);
+    if (result == VK_SUCCESS || result == VK_ERROR_DEVICE_LOST) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    const VkResult waited = vk.vkWaitForFences(device, 1, &fence, VK_TRUE, driver_timeout(kTurn));
+    if (waited != VK_SUCCESS && waited != VK_TIMEOUT) std::this_thread::sleep_for(kTurn);  // a driver without memory
+  }
 }
 
 }  // namespace rota::vk

@@ -47,6 +47,9 @@ class Context {
   // Of sparse buffers' blocks. Precondition: the device has such buffers, and is ours.
   VkResult bind_sparse(const VkBindSparseInfo& info, VkFence fence);
 
+  // Whether the fence was signaled before the deadline, or the device was lost. Whatever fails meanwhile, it waits.
+  bool outlasts(VkFence fence, std::chrono::steady_clock::time_point deadline) const noexcept;
+
   VkDevice device = VK_NULL_HANDLE;
   DeviceFunctions vk{};
   uint32_t queue_family = 0;

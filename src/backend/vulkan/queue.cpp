@@ -1,7 +1,6 @@
 #include "backend/vulkan/queue.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "core/error.h"
 
@@ -166,17 +165,6 @@ bool Submission::finished() const noexcept {
   const VkResult result = context_->vk.vkGetFenceStatus(context_->device, fence_);
   if (result == VK_ERROR_DEVICE_LOST) context_->lose();
   return result == VK_SUCCESS;
-}
-
-bool Submission::outlasts(std::chrono::steady_clock::time_point deadline) const noexcept {
-  constexpr std::chrono::milliseconds kTurn(1);
-  for (;;) {
-    const VkResult result = context_->vk.vkGetFenceStatus(context_->device, fence_);
-    if (result == VK_SUCCESS || result == VK_ERROR_DEVICE_LOST) return true;
-    if (std::chrono::steady_clock::now() >= deadline) return false;
-    const VkResult waited = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, driver_timeout(kTurn));
-    if (waited != VK_SUCCESS && waited != VK_TIMEOUT) std::this_thread::sleep_for(kTurn);  // a driver without memory
-  }
 }
 
 Queue::Queue(std::shared_ptr<Context> context) : context_(context), recorded_(std::move(context)) {

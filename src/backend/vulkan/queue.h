@@ -47,8 +47,9 @@ class Submission {
   Result<bool> wait_for(std::chrono::nanoseconds timeout) const;
   bool finished() const noexcept;
 
-  // Whether it has come to its end before the deadline, or the device was lost. Whatever fails meanwhile, it waits.
-  bool outlasts(std::chrono::steady_clock::time_point deadline) const noexcept;
+  bool outlasts(std::chrono::steady_clock::time_point deadline) const noexcept {
+    return context_->outlasts(fence_, deadline);
+  }
 
   // Lets go of what the last batch used. Precondition: it has finished, or was never submitted.
   void release() noexcept {

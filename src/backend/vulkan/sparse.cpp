@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
 #include "core/error.h"
 
@@ -133,13 +132,10 @@ Status SparseBlocks::bind(std::span<const Binding> bindings) {
                               .pBufferBinds = buffers.data()};
   result = context_->bind_sparse(info, fence_);
   if (result != VK_SUCCESS) return context_->failed("vkQueueBindSparse", result);
-  // Whatever fails meanwhile, the blocks are the queue's until it is done.
-  constexpr uint64_t kForever = ~uint64_t{0};
-  while ((result = context_->vk.vkWaitForFences(context_->device, 1, &fence_, VK_TRUE, kForever)) != VK_SUCCESS) {
-    if (result == VK_ERROR_DEVICE_LOST) return context_->failed("vkWaitForFences", result);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // a driver without memory
-  }
-  return {};
+  // The blocks are the queue's until it is done.
+  context_->outlasts(fence_, std::chrono::steady_clock::time_point::max());
+  result = context_->vk.vkGetFenceStatus(context_->device, fence_);
+  return result == VK_SUCCESS ? Status{} : context_->failed("vkQueueBindSparse", result);
 }
 
 Status SparseBlocks::commit(std::span<const runtime::SparseRanges> parts) {
