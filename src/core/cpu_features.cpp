@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "core/cpuid.h"
+
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -31,21 +33,9 @@ std::string cpu_name() {
 std::vector<std::string> cpu_features() {
   std::vector<std::string> found;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-// The builtin takes a literal only.
-#define ROTA_ADD_IF_SUPPORTED(feature) \
-  if (__builtin_cpu_supports(feature)) found.emplace_back(feature)
-  ROTA_ADD_IF_SUPPORTED("sse4.2");
-  ROTA_ADD_IF_SUPPORTED("avx");
-  ROTA_ADD_IF_SUPPORTED("avx2");
-  ROTA_ADD_IF_SUPPORTED("fma");
-  ROTA_ADD_IF_SUPPORTED("avx512f");
-  ROTA_ADD_IF_SUPPORTED("avx512bw");
-  ROTA_ADD_IF_SUPPORTED("avx512vl");
-  ROTA_ADD_IF_SUPPORTED("avx512vbmi");
-  ROTA_ADD_IF_SUPPORTED("avx512vnni");
-  ROTA_ADD_IF_SUPPORTED("avx512bf16");
-#undef ROTA_ADD_IF_SUPPORTED
+  for (const X86FeatureInfo& info : kX86Features) {
+    if (has(info.feature)) found.emplace_back(info.name);
+  }
 #elif defined(__aarch64__) && defined(__linux__)
   found.emplace_back("neon");
   const unsigned long bits = getauxval(AT_HWCAP);

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "core/cpuid.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #elif defined(__aarch64__)
@@ -88,14 +90,14 @@ std::uint32_t past_piece(std::uint32_t sum) noexcept {
 }
 
 #if defined(__x86_64__)
-#define ROTA_CRC_TARGET __attribute__((target("sse4.2")))
+#define ROTA_CRC_TARGET __attribute__((target("sse4.2,crc32")))
 ROTA_CRC_TARGET inline std::uint32_t add_word(std::uint32_t sum, std::uint64_t word) noexcept {
   return static_cast<std::uint32_t>(_mm_crc32_u64(sum, word));
 }
 ROTA_CRC_TARGET inline std::uint32_t add_byte(std::uint32_t sum, std::byte byte) noexcept {
   return _mm_crc32_u8(sum, std::to_integer<std::uint8_t>(byte));
 }
-bool has_instructions() noexcept { return __builtin_cpu_supports("sse4.2") != 0; }
+bool has_instructions() noexcept { return has(X86Feature::sse4_2); }
 #else
 #if defined(__clang__)
 #define ROTA_CRC_TARGET __attribute__((target("crc")))

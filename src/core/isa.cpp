@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "core/cpuid.h"
+
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -12,13 +14,11 @@ namespace rota::core {
 
 bool runs_here(Isa isa) noexcept {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool avx2 = has(X86Feature::avx2) && has(X86Feature::fma) && has(X86Feature::f16c);
   if (isa == Isa::avx2) return avx2;
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512bw");
+  const bool avx512 = avx2 && has(X86Feature::avx512f) && has(X86Feature::avx512dq) && has(X86Feature::avx512bw);
   if (isa == Isa::avx512) return avx512;
-  if (isa == Isa::avx512vnni) return avx512 && __builtin_cpu_supports("avx512vnni");
+  if (isa == Isa::avx512vnni) return avx512 && has(X86Feature::avx512vnni);
 #elif defined(__aarch64__) && defined(__linux__)
   if (isa == Isa::dotprod) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #elif defined(__aarch64__) && defined(__APPLE__)

@@ -1,0 +1,77 @@
+#include "core/cpuid.h"
+
+#if defined(__x86_64__)
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace rota::core {
+namespace {
+
+constexpr std::uint32_t kAllBits = std::numeric_limits<std::uint32_t>::max();
+
+// A CPU that has everything, with an operating system that saves what xcr0 says.
+CpuidWords everything(std::uint64_t xcr0) {
+  return {.leaf1_ecx = kAllBits, .leaf7_ebx = kAllBits, .leaf7_ecx = kAllBits, .leaf7_1_eax = kAllBits, .xcr0 = xcr0};
+}
+
+TEST(Cpuid, TheTableIsInTheOrderOfTheFeatures) {
+  for (std::size_t i = 0; i < kX86Features.size(); ++i) {
+    EXPECT_EQ(static_cast<std::size_t>(kX86Features[i].feature), i) << kX86Features[i].name;
+  }
+}
+
+TEST(Cpuid, EachFeatureIsABitOfItsOwn) {
+  for (const X86FeatureInfo& of : kX86Features) {
+    CpuidWords words = everything(kSavedZmm);
+    words.*of.word &= ~(std::uint32_t{1} << of.bit);
+    for (const X86FeatureInfo& info : kX86Features) {
+      EXPECT_EQ(has(words, info.feature), info.feature != of.feature) << info.name << " without " << of.name;
+    }
+  }
+}
+
+TEST(Cpuid, WhatTheSystemDoesNotSaveIsNotUsed) {
+  for (const X86FeatureInfo& info : kX86Features) {
+    const bool of_zmm = info.feature >= X86Feature::avx512f;
+    const bool of_ymm = info.feature >= X86Feature::avx && !of_zmm;
+    EXPECT_EQ(has(everything(0x00), info.feature), !of_ymm && !of_zmm) << info.name << " with nothing saved";
+    EXPECT_EQ(has(everything(0x03), info.feature), !of_ymm && !of_zmm) << info.name << " with XMM";
+#if !defined(__APPLE__)
+    EXPECT_EQ(has(everything(0x07), info.feature), !of_zmm) << info.name << " with YMM";
+    EXPECT_EQ(has(everything(0x27), info.feature), !of_zmm) << info.name << " with YMM and masks";
+    EXPECT_EQ(has(everything(0x67), info.feature), !of_zmm) << info.name << " with half of ZMM";
+#endif
+    EXPECT_TRUE(has(everything(0xe7), info.feature)) << info.name << " with ZMM";
+  }
+}
+
+TEST(Cpuid, AgreesWithTheCompilersOwn) {
+  __builtin_cpu_init();
+  std::size_t compared = 0;
+// The builtin takes a literal only.
+#define ROTA_EXPECT_AS_COMPILER(feature, flag)                                          \
+  EXPECT_EQ(has(X86Feature::feature), __builtin_cpu_supports(flag) != 0) << (flag);     \
+  EXPECT_STREQ(kX86Features[static_cast<std::size_t>(X86Feature::feature)].name, flag); \
+  ++compared
+  ROTA_EXPECT_AS_COMPILER(sse4_2, "sse4.2");
+  ROTA_EXPECT_AS_COMPILER(avx, "avx");
+  ROTA_EXPECT_AS_COMPILER(avx2, "avx2");
+  ROTA_EXPECT_AS_COMPILER(fma, "fma");
+  ROTA_EXPECT_AS_COMPILER(f16c, "f16c");
+  ROTA_EXPECT_AS_COMPILER(avx512f, "avx512f");
+  ROTA_EXPECT_AS_COMPILER(avx512dq, "avx512dq");
+  ROTA_EXPECT_AS_COMPILER(avx512bw, "avx512bw");
+  ROTA_EXPECT_AS_COMPILER(avx512vl, "avx512vl");
+  ROTA_EXPECT_AS_COMPILER(avx512vbmi, "avx512vbmi");
+  ROTA_EXPECT_AS_COMPILER(avx512vnni, "avx512vnni");
+  ROTA_EXPECT_AS_COMPILER(avx512bf16, "avx512bf16");
+#undef ROTA_EXPECT_AS_COMPILER
+  EXPECT_EQ(compared, kX86Features.size());
+}
+
+}  // namespace
+}  // namespace rota::core
+
+#endif
