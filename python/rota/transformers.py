@@ -1,0 +1,392 @@
+"""Hugging Face models on Rota's cache.
+
+    import rota.transformers
+
+    rota.transformers.enable(model, k="turbo4", v="turbo4")
+    model.generate(**inputs)            # as ever
+
+One forward of a model calls, in this order:
+
+    AttentionMaskInterface["rota"]      once or twice: which of the new columns are tokens, and which are padding
+    RotaCache.update(k, v, layer)       in each layer: knows no mask yet, so it returns k with a note, and stores nothing
+    AttentionInterface["rota"]          in each layer: finds the note, stores what are tokens, and attends
+
+Rows of a batch are sequences of the library, without padding. Nothing may touch k between the second and the third, so
+models that do are refused.
+"""
+
+import dataclasses
+import types
+import warnings
+import weakref
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+import rota
+from rota._families import layers_of, refusal
+
+__all__ = ["RotaCache", "disable", "enable", "refusal"]
+
+NAME = "rota"
+
+# What models pass on to every attention, besides what to output, and what does not change its result.
+_WITHOUT_EFFECT = {"cache_position", "is_causal", "layer_type", "logits_to_keep", "num_items_in_batch",
+                   "past_key_values", "position_embeddings", "position_ids", "return_dict", "use_cache"}  # fmt: skip
+
+
+class _Layer(CacheLayerMixin):
+    """What masks and generate() ask of a layer. Its lengths count columns: padding, too."""
+
+    is_croppable = True
+    supports_early_init = False
+
+    def __init__(self, cache, index, window):
+        super().__init__()
+        self._cache, self.index, self.window = weakref.ref(cache), index, window
+        self.is_sliding = window is not None
+        self.record_past = False
+
+    def lazy_initialization(self, key_states, value_states):
+        pass
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        return self._cache().update(key_states, value_states, self.index)
+
+    # All columns, of a window as well: our mask wants the new ones only.
+    def get_mask_sizes(self, query_length):
+        return self.get_seq_length() + query_length, 0
+
+    def get_seq_length(self):
+        return self._cache().columns
+
+    def get_max_length(self):
+        return self.window if self.is_sliding else -1
+
+    get_max_cache_shape = get_max_length
+
+    def activate_past_recording(self):
+        self.record_past = True
+
+
+@dataclasses.dataclass(eq=False)
+class _Step:
+    """One forward: its layers come one after the other."""
+
+    columns: int  # new ones
+    lengths: list  # of the rows before it
+    tokens: torch.Tensor | None = None  # [batch, columns]: which columns are tokens; None: all
+    native: rota.Step | None = None  # once the first layer attends
+    noted: set = dataclasses.field(default_factory=set)  # layers that update() has seen
+    stored: set = dataclasses.field(default_factory=set)
+
+    def newest(self, batch, columns):
+        """Of each row that has tokens in the step: how many of them are in its newest columns."""
+        if self.tokens is None:
+            return [columns] * batch
+        return [newest for whole, newest in zip(self.tokens.sum(1).tolist(), self.tokens[:, -columns:].sum(1).tolist())
+                if whole]  # fmt: skip
+
+
+@dataclasses.dataclass(eq=False, frozen=True)
+class _Note:
+    """What update() leaves on k for the attention function."""
+
+    cache: "RotaCache"
+    layer: int
+    step: _Step
+
+
+class RotaCache(Cache):
+    """A transformers cache in Rota's memory, for models with attn_implementation="rota".
+
+    `k` and `v` are codecs. `dense` is the type of the newest `tail` tokens and the first `sinks`. A device that cannot
+    grow its memory wants `max_tokens`, of all rows together. `max_rows` are rows, beams included, that may come to be.
+    """
+
+    def __init__(self, config, k="turbo4", v="turbo4", *, dense="f16", tail=128, sinks=4, page=128, device=None,
+                 max_tokens=None, max_bytes=None, max_rows=16, max_step_tokens=None, seal_within=None):  # fmt: skip
+        self.config = config.get_text_config(decoder=True)
+        shapes = layers_of(self.config)
+        self._options = dict(k=k, v=v, dense=dense, tail=tail, sinks=sinks, page=page, max_tokens=max_tokens,
+                             max_bytes=max_bytes, max_rows=max_rows, max_step_tokens=max_step_tokens,
+                             seal_within=seal_within)  # fmt: skip
+        self._device = rota.Device(device) if isinstance(device, str) else device or rota.default_device()
+        self._shapes = shapes
+        self._groups = self._make_groups()
+        self.kv = None  # rota.KvCache; made when the number of rows is known
+        self.rows = None  # sequences
+        self.columns = 0  # of forwards that had all layers, padding included
+        self._step = None
+        self._warned = False
+        self._stored_layers = sum(shape is not None for shape in shapes)
+        super().__init__(layers=[_Layer(self, i, shape.window if shape else None) for i, shape in enumerate(shapes)])
+
+    def _make_groups(self):
+        alike = {}
+        for index, shape in enumerate(self._shapes):
+            if shape is not None:
+                alike.setdefault(shape, []).append(index)
+        names = ("k", "v", "dense", "tail", "sinks", "page")
+        options = {name: self._options[name] for name in names}
+        return [rota.KvGroup(layers, shape.kv_heads, shape.head_dim, window=shape.window, **options)
+                for shape, layers in alike.items()]  # fmt: skip
+
+    def _open(self, batch):
+        o = self._options
+        grows = self._device.info.max_sparse_bytes > 0
+        most = o["max_step_tokens"] or (65536 if grows else min(o["max_tokens"] or 4096, 4096))
+        # Twice the rows: beams are forked before those that they replace are closed.
+        self.kv = rota.KvCache(self._groups, device=self._device, max_tokens=o["max_tokens"], max_bytes=o["max_bytes"],
+                               max_sequences=2 * max(batch, o["max_rows"]), max_step_tokens=most,
+                               seal_within=o["seal_within"])  # fmt: skip
+        self.rows = [self.kv.open_sequence() for _ in range(batch)]
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        found = self.config._attn_implementation
+        if found != NAME:
+            raise RuntimeError(f'RotaCache wants attn_implementation="rota", found {found!r}: call rota.transformers.enable()')
+        shape = self._shapes[layer_idx]
+        batch, kv_heads, new, head_dim = key_states.shape
+        if (kv_heads, head_dim) != (shape.kv_heads, shape.head_dim) or value_states.shape[-1] != head_dim:
+            raise NotImplementedError(
+                f"rota: layer {layer_idx} of {self.config.model_type} has keys of {kv_heads} x {head_dim} and values of "
+                f"{value_states.shape[-1]}, where its configuration says {shape.kv_heads} x {shape.head_dim}"
+            )
+        if self.rows is None:
+            self._open(batch)
+        if len(self.rows) != batch:
+            raise ValueError(f"rota: the cache holds {len(self.rows)} rows, found a batch of {batch}")
+        if self._step is None or layer_idx in self._step.noted or self._step.columns != new:
+            self._begin(new)
+        self._step.noted.add(layer_idx)
+        # A tensor of our own, so that the note is on nobody else's.
+        key_states = key_states.view_as(key_states)
+        key_states.rota = _Note(self, layer_idx, self._step)
+        return key_states, value_states
+
+    def _begin(self, new):
+        self._give_up()
+        self._step = _Step(new, [row.length for row in self.rows])
+
+    def _give_up(self):
+        """Takes back a forward that ended between its layers, as by an error."""
+        step, self._step = self._step, None
+        if step is not None and step.native is not None:
+            for row, length in zip(self.rows, step.lengths):
+                row.truncate(length)
+
+    def _extend(self, step, tokens):
+        """The first layer attends: now the padding is known."""
+        if tokens is not None and any(layer.is_sliding for layer in self.layers):
+            follows = tokens[:, :-1] & ~tokens[:, 1:]
+            if bool(follows.any()) or any(n and not t for n, t in zip(step.lengths, tokens[:, 0].tolist())):
+                raise NotImplementedError("rota: padding behind tokens, in a model with windows; pad on the left")
+        step.tokens = tokens
+        counts = [step.columns] * len(self.rows) if tokens is None else tokens.sum(1).tolist()
+        step.native = self.kv.extend([(row, count) for row, count in zip(self.rows, counts) if count])
+
+    def _finish(self, step, layer):
+        step.stored.add(layer)
+        if len(step.stored) == self._stored_layers and self._step is step:
+            self._step = None
+            self.columns += step.columns
+            self._warn_of_lost_values()
+
+    def _warn_of_lost_values(self):
+        if self._warned:
+            return
+        lost = self.kv.non_finite
+        if lost["appended"] or lost["sealed"]:
+            self._warned = True
+            warnings.warn(f"rota: {lost['appended']} appended and {lost['sealed']} sealed numbers are NaN or beyond the "
+                          f"range of f16; {self._options['dense']=!s} and other codecs may hold them", stacklevel=2)  # fmt: skip
+
+    def reorder_cache(self, beam_idx):
+        wanted, old, taken = beam_idx.tolist(), self.rows, set()
+        rows = []
+        for index in wanted:
+            rows.append(old[index].fork() if index in taken else old[index])
+            taken.add(index)
+        self.rows = rows
+        for index, row in enumerate(old):
+            if index not in taken:
+                row.close()
+
+    batch_select_indices = reorder_cache
+
+    def batch_repeat_interleave(self, repeats):
+        self.reorder_cache(torch.arange(len(self.rows)).repeat_interleave(repeats))
+
+    def crop(self, tokens_to_remove):
+        if tokens_to_remove > 0:
+            raise ValueError(f"rota: crop() takes the negative number of tokens to remove, found {tokens_to_remove}")
+        self._give_up()
+        if tokens_to_remove == 0 or self.rows is None:
+            return
+        self.columns += tokens_to_remove
+        for row in self.rows:
+            row.truncate(row.length + tokens_to_remove)
+
+    def reset(self):
+        for row in self.rows or []:
+            row.close()
+        self.kv, self.rows, self.columns, self._step = None, None, 0, None
+
+    def __deepcopy__(self, memo):
+        """A second cache over the same pages, as for a prompt that several texts share."""
+        other = RotaCache(self.config, device=self._device, **self._options)
+        other.kv, other.columns = self.kv, self.columns
+        other.rows = None if self.rows is None else [row.fork() for row in self.rows]
+        return other
+
+    @property
+    def is_initialized(self):
+        return self.rows is not None
+
+    @property
+    def batch_size(self):
+        return -1 if self.rows is None else len(self.rows)
+
+    def get_max_cache_shape(self, layer_idx=0):
+        return self.layers[layer_idx].get_max_length()
+
+
+def _mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
+          allow_is_causal_skip=True, use_vmap=False, **kwargs):  # fmt: skip
+    """Which of the new columns are tokens, [batch, 1, columns, 1]; None: all.
+
+    Four dimensions, because models that need the newest queries only cut masks of [batch, head, query, key].
+    """
+    if use_vmap or not allow_is_causal_skip or "allow_is_bidirectional_skip" in kwargs:
+        raise NotImplementedError("rota: a mask that is neither causal nor a window, such as of images or packed texts")
+    if attention_mask is None:
+        return None
+    new = attention_mask[:, -q_length:]
+    if bool(new.all()):
+        return None
+    mask = new.bool()[:, None, :, None]
+    mask.rota = True  # tells it from a mask of the caller's own
+    return mask
+
+
+def _refuse(module, query, dropout, kwargs):
+    """Whatever attention would have to do and does not is an error."""
+    unknown = sorted(name for name, value in kwargs.items()
+                     if value is not None and name not in _WITHOUT_EFFECT and not name.startswith("output_"))  # fmt: skip
+    if kwargs.get("output_attentions"):
+        raise NotImplementedError("rota: attention weights; they are never in memory")
+    if unknown:
+        raise NotImplementedError(f"rota: attention of {type(module).__name__} is given {', '.join(unknown)}")
+    if kwargs.get("is_causal") is False or getattr(module, "is_causal", True) is False:
+        raise NotImplementedError(f"rota: {type(module).__name__} is not causal")
+    if dropout:
+        raise NotImplementedError("rota: dropout; call model.eval()")
+    if query.requires_grad:
+        raise NotImplementedError("rota: gradients; call the model inside of torch.no_grad()")
+    if query.device.type != "cpu":
+        raise NotImplementedError(f"rota: tensors on {query.device}; models run on the CPU, Rota's cache on any device")
+
+
+def _refuse_packed(position_ids, attention_mask):
+    """Several texts in one row, which transformers tells apart by their positions where there is no cache."""
+    if position_ids is not None and position_ids.ndim == 2 and attention_mask is None and (position_ids.diff() != 1).any():
+        raise NotImplementedError("rota: packed texts; give each a row of its own")
+
+
+def _pack(x, tokens):
+    """[batch, heads, new, dim] as [tokens, heads, dim], one row after the other, without padding."""
+    if x.shape[0] == 1 and tokens is None:
+        return x[0].transpose(0, 1)
+    x = x.transpose(1, 2)
+    return x.reshape(-1, *x.shape[2:]) if tokens is None else x[tokens]
+
+
+def _attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, sliding_window=None, softcap=None,
+               s_aux=None, **kwargs):  # fmt: skip
+    note = getattr(key, "rota", None)
+    if note is None:
+        raise RuntimeError(
+            f'attn_implementation="rota" wants a RotaCache, and keys as it returned them; {type(module).__name__} gave others'
+        )
+    _refuse(module, query, dropout, kwargs)
+    cache, step = note.cache, note.step
+    if step.native is None:
+        if attention_mask is not None and not hasattr(attention_mask, "rota"):
+            raise NotImplementedError("rota: an attention mask of the caller's own with four dimensions")
+        cache._extend(step, None if attention_mask is None else attention_mask[:, 0, :, 0])
+    batch, heads, new, dim = query.shape
+    tokens = None if step.tokens is None else step.tokens[:, -new:]
+    q = _pack(query, tokens)
+    out = torch.empty(q.shape[0], heads, value.shape[-1], dtype=q.dtype)
+    options = dict(scale=dim**-0.5 if scaling is None else scaling, out=out, soft_cap=softcap,
+                   sink_logits=None if s_aux is None else s_aux.detach().flatten())  # fmt: skip
+    if note.layer in step.stored:  # a layer that shares the cache of another
+        step.native.attend(note.layer, q, query_tokens=step.newest(batch, new), **options)
+    else:
+        step.native.update(note.layer, q, _pack(key, tokens), _pack(value, tokens), **options)
+        cache._finish(step, note.layer)
+    if tokens is None:
+        return out.view(batch, new, heads, -1), None
+    padded = out.new_zeros(batch, new, heads, out.shape[-1])
+    padded[tokens] = out
+    return padded, None
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, _mask)
+
+
+def _set_implementation(model, name):
+    text = model.config.get_text_config(decoder=True)
+    if text is model.config:
+        model.set_attn_implementation(name)
+        return
+    key = next(key for key in model.config.sub_configs if getattr(model.config, key, None) is text)
+    model.set_attn_implementation({key: name})
+
+
+def enable(model, k="turbo4", v="turbo4", **options):
+    """Makes a model's generate() and forward() keep keys and values in a RotaCache. Returns the model.
+
+    Options are those of RotaCache. A model whose attention Rota does not compute is refused with a sentence, here and
+    not while it generates.
+    """
+    why = refusal(model)
+    if why is not None:
+        raise NotImplementedError(f"rota: {why}")
+    disable(model)
+    options = dict(options, k=k, v=v)
+    RotaCache(model.config, **options)  # an error in the options is one here
+    prepare = model._prepare_cache_for_generation
+
+    def prepare_cache(self, generation_config, model_kwargs, *args, **kwargs):
+        prepare(generation_config, model_kwargs, *args, **kwargs)
+        given = model_kwargs.get("past_key_values")
+        if type(given) is DynamicCache and not getattr(given, "_is_user_defined", False):
+            model_kwargs["past_key_values"] = RotaCache(self.config, **options)
+
+    def before_forward(module, args, kwargs):
+        if kwargs.get("past_key_values") is None:
+            _refuse_packed(kwargs.get("position_ids"), kwargs.get("attention_mask"))
+            kwargs["past_key_values"] = RotaCache(module.config, **options)
+        return args, kwargs
+
+    before = model.config.get_text_config(decoder=True)._attn_implementation
+    hook = model.register_forward_pre_hook(before_forward, with_kwargs=True)
+    model._prepare_cache_for_generation = types.MethodType(prepare_cache, model)
+    model._rota = (before, hook)
+    _set_implementation(model, NAME)
+    return model
+
+
+def disable(model):
+    """Takes enable() back. Returns the model."""
+    if not hasattr(model, "_rota"):
+        return model
+    before, hook = model._rota
+    hook.remove()
+    del model._prepare_cache_for_generation, model._rota
+    _set_implementation(model, before)
+    return model
