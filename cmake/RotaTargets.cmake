@@ -49,6 +49,17 @@ function(rota_compile_options target)
   rota_harden(${target})
 endfunction()
 
+# A program in C, which is what users of rota/c.h write.
+function(rota_c_options target)
+  set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow $<$<BOOL:${ROTA_WERROR}>:-Werror>)
+  rota_sanitize(${target})
+  rota_harden(${target})
+  if(ROTA_SANITIZE)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)  # whose driver links all of a sanitizer's runtime
+  endif()
+endfunction()
+
 # rota_precompile(WHOSE target HEADER...): headers that most files of the target include, compiled once, where
 # ROTA_PRECOMPILED has WHOSE. ccache does not serve such files, and a missing include is not seen in them: they are for a
 # build that is made once.

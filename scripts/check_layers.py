@@ -17,6 +17,7 @@ ALLOWED = {
     "src/ops": ["OWN", "ops/selftest_pages.h", "codec/", "runtime/", "core/", "rota/", "rota_kernels/"],
     "src/cache": ["cache/", "ops/", "codec/", "runtime/", "core/", "rota/"],
     "src/backend": ["OWN", "runtime/backend.h", "runtime/committed_blocks.h", "runtime/device_id.h", "runtime/engine.h", "runtime/in_flight.h", "core/", "rota/"],
+    "src/c": ["c/", "rota/"],
     "tools/rota/cli": ["OWN", "rota/"],
     "tools/rota/gguf": ["OWN", "rota/"],
     "tools/rota/model": ["OWN", "gguf/", "cli/", "rota/"],

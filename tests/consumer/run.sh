@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# run.sh BUILD_FOLDER EXAMPLE_SOURCE CXX: installs the build, then uses it as a stranger would, by CMake and by
-# pkg-config, and looks at what the library shows to the world.
+# run.sh BUILD_FOLDER EXAMPLE_SOURCE CXX C_EXAMPLE_SOURCE CC: installs the build, then uses it as a stranger would, by CMake
+# and by pkg-config, in C++ and in C, and looks at what the library shows to the world.
 set -euo pipefail
-build=$1 example=$2 cxx=$3
+build=$1 example=$2 cxx=$3 c_example=$4 cc=$5
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -21,18 +21,24 @@ export PKG_CONFIG_PATH=$folder/pkgconfig
 # shellcheck disable=SC2046
 "$cxx" -std=c++20 -Wall -Wextra -Werror "$example" $(pkg-config --cflags --libs rota) -o "$work/by-pkg-config"
 LD_LIBRARY_PATH=$folder "$work/by-pkg-config" | diff "$work/by-cmake" -
+# shellcheck disable=SC2046
+"$cc" -std=c11 -Wall -Wextra -Wpedantic -Wconversion -Werror "$c_example" $(pkg-config --cflags --libs rota) -lm -o "$work/in-c"
+LD_LIBRARY_PATH=$folder "$work/in-c"
+if readelf -d "$work/in-c" | grep -q 'NEEDED.*libstdc++'; then echo "a program in C needs the C++ runtime itself"; exit 1; fi
 "$work/prefix/bin/rota" doctor --device cpu --selftest
 for path in man/man1/rota.1 man/man1/rota-bench.1 bash-completion/completions/rota zsh/site-functions/_rota fish/vendor_completions.d/rota.fish; do
   [ -s "$work/prefix/share/$path" ] || { echo "share/$path is not installed"; exit 1; }
 done
 
 readelf -d "$library" | grep -q 'SONAME.*\[librota\.so\.[0-9]*\]' || { echo "no versioned SONAME"; exit 1; }
-symbols=$(nm -DC --defined-only "$library")
+symbols=$(nm -DC --with-symbol-versions --defined-only "$library")
 abi=v$(readelf -d "$library" | sed -n 's/.*SONAME.*\[librota\.so\.\([0-9]*\)\]/\1/p')
 grep -q " T rota::$abi::store(" <<<"$symbols" || { echo "store is not shown"; exit 1; }
-# Templates of the standard library stay visible, weakly, whatever a library does.
-if grep -vE " ([a-z ]+ for )?rota::$abi::| [VWu] .*(std|__gnu_cxx)::" <<<"$symbols"; then
-  echo "the symbols above are not ours to show, or not in rota::$abi"
+# Templates of the standard library stay visible, weakly, whatever a library does. C has rota_ and a version, which is a
+# symbol itself.
+if grep -vE " ([a-z ]+ for )?rota::$abi::| [VWu] .*(std|__gnu_cxx)::| T rota_[a-z_]+@@ROTA_[0-9.]+$| A ROTA_[0-9.]+$" <<<"$symbols"; then
+  echo "the symbols above are not ours to show, not in rota::$abi, or C's without a version"
   exit 1
 fi
-echo "consumer: built by CMake and by pkg-config, symbols clean"
+grep -q ' T rota_attend@@ROTA_0\.1$' <<<"$symbols" || { echo "rota_attend is not shown"; exit 1; }
+echo "consumer: built by CMake and by pkg-config, in C++ and C, symbols clean"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes one C++ program of the ```cpp blocks of a document, in their order.
+"""Makes one C++ program of the ```cpp blocks of a document, in their order, or one C program of its ```c blocks.
 
     extract_cpp.py DOCUMENT PROGRAM.cpp
+    extract_cpp.py DOCUMENT PROGRAM.c
 
 Blocks are the body of main(). Code that readers need not see goes into comments, and notes go before a block:
 
@@ -9,7 +10,7 @@ Blocks are the body of main(). Code that readers need not see goes into comments
     <!-- cpp: namespace -->             the next block is outside main()
     <!-- cpp: not compiled, REASON -->  the next block is left out
 
-#include lines go to the top, wherever they are."""
+#include lines go to the top, wherever they are. In C the notes begin with "c" instead of "cpp"."""
 
 import pathlib
 import sys
@@ -40,9 +41,22 @@ int main() {{
 """
 
 
+C_HEAD = """// Made of {document} by tests/docs/extract_cpp.py.
+#include <rota/c.h>
+{includes}
+{outside}
+int main(void) {{
+{inside}
+  return 0;
+}}
+"""
+
+HEADS = {"cpp": HEAD, "c": C_HEAD}
+
+
 class Program:
-    def __init__(self, document):
-        self.document = document
+    def __init__(self, document, language):
+        self.document, self.language = document, language
         self.includes, self.outside, self.inside = [], [], []
         self.blocks, self.left_out = 0, []
 
@@ -56,24 +70,24 @@ class Program:
             to.append(text)
 
     def text(self):
-        return HEAD.format(document=self.document, includes="\n".join(dict.fromkeys(self.includes)),
+        return HEADS[self.language].format(document=self.document, includes="\n".join(dict.fromkeys(self.includes)),
                            outside="\n".join(self.outside), inside="\n".join(self.inside))
 
 
-def read(document):
-    program = Program(document)
+def read(document, language="cpp"):
+    program = Program(document, language)
     note = ""
     for item in markdown.items(document):
         if item.kind == "comment":
-            if item.lines[0] == "cpp":
+            if item.lines[0] == language:
                 program.add(program.inside, item.line + 1, item.lines[1:])
-            elif item.text.startswith("cpp:"):
-                code = item.text.removeprefix("cpp:").strip()
+            elif item.text.startswith(language + ":"):
+                code = item.text.removeprefix(language + ":").strip()
                 if code == "namespace" or code.startswith("not compiled, "):
                     note = code
                 else:
                     program.add(program.inside, item.line, [code])
-        elif item.kind == "fence" and item.language == "cpp":
+        elif item.kind == "fence" and item.language == language:
             if note.startswith("not compiled"):
                 program.left_out.append(f"{document}:{item.line}: {note}")
             else:
@@ -81,13 +95,13 @@ def read(document):
                 program.blocks += 1
             note = ""
         elif note:
-            raise markdown.Bad(f"{document}:{item.line}: \"cpp: {note}\" precedes something other than a block")
+            raise markdown.Bad(f"{document}:{item.line}: \"{language}: {note}\" precedes something other than a block")
     return program
 
 
 def main():
-    document, target = sys.argv[1:]
-    pathlib.Path(target).write_text(read(document).text(), encoding="utf-8")
+    document, target = sys.argv[1], pathlib.Path(sys.argv[2])
+    target.write_text(read(document, target.suffix[1:]).text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -140,9 +140,9 @@ def main():
     print(*complaints, sep="\n\n")
     print(f"{ran} commands ran, {len(complaints)} print something else; {len(marked)} blocks are marked as not run")
     print(*marked, sep="\n")
-    programs = [extract_cpp.read(path) for path in markdown.documents(root)]
+    programs = [extract_cpp.read(path, language) for path in markdown.documents(root) for language in ("cpp", "c")]
     left_out = [where for program in programs for where in program.left_out]
-    print(f"{sum(program.blocks for program in programs)} C++ blocks are compiled; {len(left_out)} are marked as not")
+    print(f"{sum(program.blocks for program in programs)} C++ and C blocks are compiled; {len(left_out)} are marked as not")
     print(*left_out, sep="\n")
     return 1 if complaints or ran == 0 else 0
 

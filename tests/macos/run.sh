@@ -20,6 +20,7 @@ wrap() {
   chmod +x "$ROTA_MACOS_FOLDER/bin/$1"
 }
 wrap c++ "c++ -target aarch64-macos.13.0"
+wrap cc "cc -target aarch64-macos.13.0"
 wrap ar ar
 wrap ranlib ranlib
 cp -r /usr/include/{fmt,CLI,nlohmann} "$ROTA_MACOS_FOLDER/include"
@@ -35,7 +36,7 @@ cmake -S "$source" -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$source/tests/ma
   -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DROTA_WERROR=ON "-DROTA_PRECOMPILED=library;tool" -DROTA_MAKE_TABLES="$tables" -DROTA_VULKAN=OFF -DROTA_METAL=OFF -DROTA_MSL=OFF \
   -DROTA_TOOL=ON -DROTA_EXAMPLES=ON >/dev/null
 cmake --build "$build" -- -k 0 >"$build/log" || { grep -A12 -E 'FAILED|error'  "$build/log"; fail "the library or the tool does not build for macOS"; }
-for program in tools/rota/rota examples/rota_example_kv_cache; do
+for program in tools/rota/rota examples/rota_example_kv_cache examples/rota_example_c_decode; do
   file "$build/$program" | grep -q "Mach-O 64-bit arm64 executable" || fail "$program is no program of macOS"
 done
 file -L "$build/librota.dylib" | grep -q "Mach-O 64-bit arm64 dynamically linked shared library" || fail "there is no library of macOS"
