@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 
-def capture(model, text, path, **options):
-    """Writes a model's queries, keys and values for `rota distort`: see rota.capture. Needs transformers."""
+def capture(model, text, path="captures", **options):
+    """Writes a model's queries, keys and values for `rota distort`: docs/eval.md. Needs transformers."""
     from rota._capture import capture as run
 
     return run(model, text, path, **options)

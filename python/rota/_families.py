@@ -69,6 +69,16 @@ def refusal(model):
     return None if found else f"{name} has no attention that takes a cache and an attention implementation"
 
 
+def set_implementation(model, name):
+    """Of the attention of a model's text, not of its images."""
+    text = model.config.get_text_config(decoder=True)
+    if text is model.config:
+        model.set_attn_implementation(name)
+        return
+    key = next(key for key in model.config.sub_configs if getattr(model.config, key, None) is text)
+    model.set_attn_implementation({key: name})
+
+
 @functools.cache
 def class_refusal(kind):
     """Why a class of attention cannot be served; "" if it can; None if it is no attention with a cache."""

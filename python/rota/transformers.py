@@ -25,7 +25,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, DynamicCach
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 import rota
-from rota._families import layers_of, refusal
+from rota._families import layers_of, refusal, set_implementation
 
 __all__ = ["RotaCache", "disable", "enable", "refusal"]
 
@@ -338,15 +338,6 @@ AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _mask)
 
 
-def _set_implementation(model, name):
-    text = model.config.get_text_config(decoder=True)
-    if text is model.config:
-        model.set_attn_implementation(name)
-        return
-    key = next(key for key in model.config.sub_configs if getattr(model.config, key, None) is text)
-    model.set_attn_implementation({key: name})
-
-
 def enable(model, k="turbo4", v="turbo4", **options):
     """Makes a model's generate() and forward() keep keys and values in a RotaCache. Returns the model.
 
@@ -377,7 +368,7 @@ def enable(model, k="turbo4", v="turbo4", **options):
     hook = model.register_forward_pre_hook(before_forward, with_kwargs=True)
     model._prepare_cache_for_generation = types.MethodType(prepare_cache, model)
     model._rota = (before, hook)
-    _set_implementation(model, NAME)
+    set_implementation(model, NAME)
     return model
 
 
@@ -388,5 +379,5 @@ def disable(model):
     before, hook = model._rota
     hook.remove()
     del model._prepare_cache_for_generation, model._rota
-    _set_implementation(model, before)
+    set_implementation(model, before)
     return model

@@ -12,7 +12,6 @@ import transformers
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
-torch.set_num_threads(2)
 transformers.logging.disable_progress_bar()
 
 
@@ -37,7 +36,8 @@ def smollm2(smollm2_folder):
 @pytest.fixture(scope="session")
 def text():
     """English with tables, of several thousand tokens."""
-    return (SOURCE / "docs" / "kv-cache.md").read_text(encoding="utf-8")
+    documents = ("page-format.md", "kv-cache.md")
+    return "".join((SOURCE / "docs" / name).read_text(encoding="utf-8") for name in documents)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 
+#include <cpuid.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -50,23 +51,27 @@ TEST(Cpuid, WhatTheSystemDoesNotSaveIsNotUsed) {
 TEST(Cpuid, AgreesWithTheCompilersOwn) {
   __builtin_cpu_init();
   std::size_t compared = 0;
-// The builtin takes a literal only.
-#define ROTA_EXPECT_AS_COMPILER(feature, flag)                                          \
-  EXPECT_EQ(has(X86Feature::feature), __builtin_cpu_supports(flag) != 0) << (flag);     \
-  EXPECT_STREQ(kX86Features[static_cast<std::size_t>(X86Feature::feature)].name, flag); \
-  ++compared
-  ROTA_EXPECT_AS_COMPILER(sse4_2, "sse4.2");
-  ROTA_EXPECT_AS_COMPILER(avx, "avx");
-  ROTA_EXPECT_AS_COMPILER(avx2, "avx2");
-  ROTA_EXPECT_AS_COMPILER(fma, "fma");
-  ROTA_EXPECT_AS_COMPILER(f16c, "f16c");
-  ROTA_EXPECT_AS_COMPILER(avx512f, "avx512f");
-  ROTA_EXPECT_AS_COMPILER(avx512dq, "avx512dq");
-  ROTA_EXPECT_AS_COMPILER(avx512bw, "avx512bw");
-  ROTA_EXPECT_AS_COMPILER(avx512vl, "avx512vl");
-  ROTA_EXPECT_AS_COMPILER(avx512vbmi, "avx512vbmi");
-  ROTA_EXPECT_AS_COMPILER(avx512vnni, "avx512vnni");
-  ROTA_EXPECT_AS_COMPILER(avx512bf16, "avx512bf16");
+// The builtin takes a literal only. A CPU may have a bit's neighbour, too: the bit is compared as well.
+#define ROTA_EXPECT_AS_COMPILER(of, flag, mask)                                          \
+  {                                                                                      \
+    const X86FeatureInfo& info = kX86Features[static_cast<std::size_t>(X86Feature::of)]; \
+    EXPECT_EQ(has(X86Feature::of), __builtin_cpu_supports(flag) != 0) << (flag);         \
+    EXPECT_EQ(std::uint32_t{1} << info.bit, static_cast<std::uint32_t>(mask)) << (flag); \
+    EXPECT_STREQ(info.name, flag);                                                       \
+    ++compared;                                                                          \
+  }
+  ROTA_EXPECT_AS_COMPILER(sse4_2, "sse4.2", bit_SSE4_2)
+  ROTA_EXPECT_AS_COMPILER(avx, "avx", bit_AVX)
+  ROTA_EXPECT_AS_COMPILER(avx2, "avx2", bit_AVX2)
+  ROTA_EXPECT_AS_COMPILER(fma, "fma", bit_FMA)
+  ROTA_EXPECT_AS_COMPILER(f16c, "f16c", bit_F16C)
+  ROTA_EXPECT_AS_COMPILER(avx512f, "avx512f", bit_AVX512F)
+  ROTA_EXPECT_AS_COMPILER(avx512dq, "avx512dq", bit_AVX512DQ)
+  ROTA_EXPECT_AS_COMPILER(avx512bw, "avx512bw", bit_AVX512BW)
+  ROTA_EXPECT_AS_COMPILER(avx512vl, "avx512vl", bit_AVX512VL)
+  ROTA_EXPECT_AS_COMPILER(avx512vbmi, "avx512vbmi", bit_AVX512VBMI)
+  ROTA_EXPECT_AS_COMPILER(avx512vnni, "avx512vnni", bit_AVX512VNNI)
+  ROTA_EXPECT_AS_COMPILER(avx512bf16, "avx512bf16", bit_AVX512BF16)
 #undef ROTA_EXPECT_AS_COMPILER
   EXPECT_EQ(compared, kX86Features.size());
 }

@@ -136,7 +136,19 @@ class Object {
     return result;
   }
 
+  // All numbers of a list; none if there is no list.
+  std::vector<double> sizes(const std::string& key) const {
+    std::vector<double> result;
+    for (const Json& number : list(key, kMostRows)) {
+      const bool good = number.is_number() && (number.get<double>() == 0 || is_positive(number.get<double>()));
+      if (!good) fail(path_, fmt::format("{}: \"{}\" has {}", where_, key, quoted(number)), size_text());
+      result.push_back(number.get<double>());
+    }
+    return result;
+  }
+
   const std::string& path() const { return path_; }
+  const std::string& where() const { return where_; }
 
  private:
   static bool is_positive(double number) { return number >= kSmallest && number <= kLargest; }
@@ -160,7 +172,7 @@ std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   const auto fail_to_read = [&] {
     fail(path, errno == 0 ? "cannot be read" : std::generic_category().message(errno),
-         "a file that rota bench or rota distort wrote with -o json");
+         "a file that rota bench or rota distort wrote with -o json, or rota eval with --json");
   };
   if (!file) fail_to_read();
   std::string text(kLargestFile + 1, '\0');
@@ -168,7 +180,7 @@ std::string read_file(const std::string& path) {
   if (file.bad() || (file.gcount() == 0 && errno != 0)) fail_to_read();
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kLargestFile) {
-    fail(path, fmt::format("is larger than {}", bytes_text(kLargestFile)), "a report of bench or distort");
+    fail(path, fmt::format("is larger than {}", bytes_text(kLargestFile)), "a report of bench, distort or eval");
   }
   return text;
 }
@@ -177,7 +189,7 @@ Json parse(const std::string& path) {
   const std::string text = read_file(path);
   const auto check_depth = [&](int depth, Json::parse_event_t, Json&) {
     if (static_cast<std::size_t>(depth) > kDeepest) {
-      fail(path, fmt::format("nests more than {} arrays or objects", kDeepest), "a report of bench or distort");
+      fail(path, fmt::format("nests more than {} arrays or objects", kDeepest), "a report of bench, distort or eval");
     }
     return true;
   };
@@ -185,7 +197,7 @@ Json parse(const std::string& path) {
     return Json::parse(text, check_depth);
   } catch (const Json::parse_error& error) {
     fail(path, fmt::format("is no JSON: byte {} cannot stand where it does", error.byte),
-         "what rota bench or rota distort wrote with -o json");
+         "what rota bench or rota distort wrote with -o json, or rota eval with --json");
   } catch (const Json::out_of_range&) {
     fail(path, "has a number that no double holds", fmt::format("numbers up to {:g}", kLargest));
   }
@@ -288,11 +300,55 @@ AttentionRow read_attention_row(const Object& json) {
   return row;
 }
 
+constexpr std::pair<const char*, EvalRow::Kind> kEvalKinds[] = {
+    {"reference", EvalRow::Kind::reference}, {"rota", EvalRow::Kind::rota}, {"simulated", EvalRow::Kind::simulated}};
+
+// {"2048": 1e6, ...}: bytes by tokens.
+std::map<std::uint64_t, double> read_bytes(const Object& row) {
+  constexpr const char* kWanted = "an object of bytes by tokens, at most 16";
+  constexpr std::size_t kMostContexts = 16, kMostDigits = 15;
+  std::map<std::uint64_t, double> bytes;
+  const Json* const found = row.find("bytes");
+  if (found == nullptr) return bytes;
+  if (!found->is_object() || found->size() > kMostContexts) row.refuse("bytes", kWanted);
+  const Object object(*found, row.path(), row.where() + ": bytes");
+  for (const auto& [key, value] : found->items()) {
+    const bool digits = std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
+    if (key.empty() || key.size() > kMostDigits || !digits) row.refuse("bytes", kWanted);
+    bytes[std::stoull(key)] = object.positive(key);
+  }
+  return bytes;
+}
+
+EvalRow read_eval_row(const Object& json) {
+  EvalRow row;
+  row.codec = json.text("codec");
+  const std::string kind = json.text("kind");
+  const auto* const known = std::ranges::find(kEvalKinds, kind, [](const auto& entry) { return entry.first; });
+  if (known == std::end(kEvalKinds)) json.refuse("kind", "reference, rota or simulated");
+  row.kind = known->second;
+  row.rotated = json.flag("rotated");
+  row.bits_stored = json.positive("bits_stored");
+  row.kld_mean = json.size("kld_mean");
+  row.perplexity = json.positive("perplexity");
+  row.kld_p99 = json.optional_size("kld_p99");
+  row.kld_max = json.optional_size("kld_max");
+  row.top1 = json.optional_size("top1");
+  row.attention_error_mean = json.optional_size("attention_error_mean");
+  row.attention_error_worst = json.optional_size("attention_error_worst");
+  row.sealed_share = json.optional_size("sealed_share");
+  row.attention_errors = json.sizes("attention_errors");
+  row.bytes = read_bytes(json);
+  return row;
+}
+
 void read_into(ReportData& data, const std::string& path) {
   const Json json = parse(path);
   const Object file(json, path, "");
   const std::string kind = file.text("report");
-  if (kind != "bench" && kind != "distort") file.refuse("report", "\"bench\" or \"distort\"");
+  if (kind != "bench" && kind != "distort" && kind != "eval") {
+    file.refuse("report", "\"bench\", \"distort\" or \"eval\"");
+  }
   if (file.count("format") != 1) file.refuse("format", "1, the only one that this rota knows");
   if (file.find("rows") == nullptr) file.refuse("rows", "an array");
   if (kind == "bench") {
@@ -305,6 +361,15 @@ void read_into(ReportData& data, const std::string& path) {
     }
     bench.rows = file.rows<BenchRow>("rows", "row", read_bench_row);
     data.bench.push_back(std::move(bench));
+  } else if (kind == "eval") {
+    Eval eval;
+    eval.origin = read_origin(file);
+    eval.model = file.optional_text("model", kLongestText).value_or("");
+    eval.text = file.optional_text("text", kLongestText).value_or("");
+    eval.tokens = file.optional_count("tokens");
+    eval.chunk = file.optional_count("chunk");
+    eval.rows = file.rows<EvalRow>("rows", "row", read_eval_row);
+    data.eval.push_back(std::move(eval));
   } else {
     Distort distort;
     distort.origin = read_origin(file);
@@ -337,6 +402,7 @@ ReportData read_reports(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) read_into(data, path);
   label_files(data.bench);
   label_files(data.distort);
+  label_files(data.eval);
   return data;
 }
 

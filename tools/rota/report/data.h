@@ -2,14 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/fields.h"
 
-// What `rota bench` and `rota distort` wrote, read back. A file may come from anywhere: whatever is in these structs
-// was checked.
+// What `rota bench`, `rota distort` and `rota eval` wrote, read back. A file may come from anywhere: whatever is in
+// these structs was checked.
 
 namespace rota::tool {
 
@@ -49,9 +50,29 @@ struct Distort {
   std::vector<AttentionRow> attention;
 };
 
+// One codec, or the model's own cache, with which all are compared. docs/eval.md defines the numbers.
+struct EvalRow {
+  enum class Kind { reference, rota, simulated };
+  std::string codec;
+  Kind kind = Kind::rota;
+  bool rotated = false;
+  double bits_stored = 0, kld_mean = 0, perplexity = 0;
+  std::optional<double> kld_p99, kld_max, top1, attention_error_mean, attention_error_worst, sealed_share;
+  std::vector<double> attention_errors;   // of each layer
+  std::map<std::uint64_t, double> bytes;  // by tokens of the context
+};
+
+struct Eval {
+  Origin origin;
+  std::string model, text;
+  std::optional<std::uint64_t> tokens, chunk;
+  std::vector<EvalRow> rows;
+};
+
 struct ReportData {
   std::vector<Bench> bench;
   std::vector<Distort> distort;
+  std::vector<Eval> eval;
 };
 
 // Throws Failure, which names the file, the row, the key, what was found and what was wanted.

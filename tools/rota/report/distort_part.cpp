@@ -10,53 +10,17 @@
 
 #include "report/chart.h"
 #include "report/page.h"
+#include "report/series.h"
 
 // What the page says about the files of `rota distort`.
 
 namespace rota::tool {
 namespace {
 
-constexpr std::size_t kMostPanels = 8, kMostSeries = 10, kMostPoints = 400;
+constexpr std::size_t kMostPanels = 8;
 constexpr std::size_t kLargestHeatTable = 16, kHeatLevels = 8;
-// Dense codecs would press all others into a corner.
-constexpr double kFewBits = 12;
-
-// "turbo" of "turbo4": codecs that differ by their bits only make one line.
-std::string family_of(const std::string& codec) {
-  const std::size_t end = codec.find_last_not_of("0123456789") + 1;
-  const std::string stem = codec.substr(0, end);
-  const bool letters_only =
-      std::ranges::all_of(stem, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); });
-  return letters_only && !stem.empty() ? stem : codec;
-}
 
 std::string pair_name(const AttentionRow& row) { return codec_pair(row.k, row.v); }
-
-Style style_of(std::size_t index) { return {1 + index % 7, 1 + index + index / 7, index / 7}; }
-
-std::pair<double, double> place_of(const Point& point) { return {point.x, point.y}; }
-
-// Series by name, in the order in which names come; no more than there is room for.
-class SeriesByName {
- public:
-  // None if there is no room for one more.
-  Series* find(const std::string& name) {
-    const auto found = index_.find(name);
-    if (found != index_.end()) return &series_[found->second];
-    if (series_.size() == kMostSeries) return nullptr;
-    index_[name] = series_.size();
-    series_.push_back({name, style_of(series_.size())});
-    return &series_.back();
-  }
-  std::vector<Series> sorted() && {
-    for (Series& one : series_) std::ranges::sort(one.points, {}, place_of);
-    return std::move(series_);
-  }
-
- private:
-  std::map<std::string, std::size_t> index_{};
-  std::vector<Series> series_{};
-};
 
 struct StorageEntry {
   std::size_t file;

@@ -251,6 +251,7 @@ Page page_of(const ReportData& data, const std::string& title) {
   std::vector<PagePart> parts;
   if (!data.bench.empty()) parts.push_back(bench_part(data.bench));
   if (!data.distort.empty()) parts.push_back(distort_part(data.distort));
+  if (!data.eval.empty()) parts.push_back(eval_part(data.eval));
   std::string origins;
   for (const Bench& file : data.bench) {
     add_origin(origins, file.origin, "bench", file.rows.size());
@@ -260,6 +261,10 @@ Page page_of(const ReportData& data, const std::string& title) {
     const std::size_t rows = file.rows.size() + file.attention.size();
     add_origin(origins, file.origin, "distort", rows);
     page.rows += rows;
+  }
+  for (const Eval& file : data.eval) {
+    add_origin(origins, file.origin, "eval", file.rows.size());
+    page.rows += file.rows.size();
   }
   // The policy lets nothing be loaded or run, whatever a file has smuggled in.
   page.html = fmt::format(

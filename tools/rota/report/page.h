@@ -27,6 +27,7 @@ struct PagePart {
 
 PagePart bench_part(const std::vector<Bench>& files);
 PagePart distort_part(const std::vector<Distort>& files);
+PagePart eval_part(const std::vector<Eval>& files);
 
 struct Page {
   std::string html;

@@ -61,16 +61,17 @@ void run(const Options& options) {
 
 void add_report(CLI::App& app, Invocation&) {
   const auto options = std::make_shared<Options>();
-  CLI::App& command =
-      add_command(app, {.name = "report",
-                        .description = "Make one HTML page with charts and tables from what bench and distort measured",
-                        .footer = "Examples:\n"
-                                  "  rota bench attend -o json > bench.json && rota report bench.json\n"
-                                  "  rota report before.json after.json distort.json -O report.html",
-                        .run = [options] { run(*options); }});
+  CLI::App& command = add_command(
+      app, {.name = "report",
+            .description = "Make one HTML page with charts and tables from what bench, distort and eval measured",
+            .footer = "Examples:\n"
+                      "  rota bench attend -o json > bench.json && rota report bench.json\n"
+                      "  rota report before.json after.json distort.json -O report.html\n"
+                      "  python -m rota eval MODEL --text FILE --json eval.json && rota report eval.json",
+            .run = [options] { run(*options); }});
   require(add_texts(
       command, "FILES", options->files,
-      {Several::as_words, {"JSON of rota bench and rota distort; series of several are told apart by name", "FILE"}}));
+      {Several::as_words, {"JSON of rota bench, distort and eval; series of several are told apart by name", "FILE"}}));
   add_text(command, "-O,--out", options->out, {"File to write; - is stdout", "FILE"});
   add_text(command, "--title", options->title, {"Title of the page", "TEXT"});
 }

@@ -23,6 +23,7 @@ using rota::test::ToolOutput;
 
 const std::string kBench = ROTA_SOURCE_FOLDER "/tests/report/bench.json";
 const std::string kDistort = ROTA_SOURCE_FOLDER "/tests/report/distort.json";
+const std::string kEval = ROTA_SOURCE_FOLDER "/tests/report/eval.json";
 
 std::string read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -219,9 +220,13 @@ TEST_F(Reported, NamesCannotBecomeMarkup) {
     for (const char* key : {"source", "codec"}) row[key] = evil;
   }
   for (Json& row : distort["attention"]) row["source"] = evil;
+  Json eval = Json::parse(read(kEval));
+  for (const char* key : {"model", "text"}) eval[key] = evil;
+  for (Json& row : eval["rows"]) row["codec"] = evil;
   const std::string files = write("<b>'.json", json);
-  const ToolOutput output = run_tool("report \"" + files + "\" " + write("d.json", distort) +
-                                     " --title '<script>\xff</script>' -O " + path("report.html"));
+  const ToolOutput output =
+      run_tool("report \"" + files + "\" " + write("d.json", distort) + " " + write("e.json", eval) +
+               " --title '<script>\xff</script>' -O " + path("report.html"));
   ASSERT_EQ(output.exit_code, 0) << output.text;
   const std::string page = read(path("report.html"));
   EXPECT_GE(count(page, "&lt;/title&gt;&lt;script&gt;alert(&quot;1&quot;)"), 10U);
@@ -311,9 +316,11 @@ TEST_F(Reported, UnknownAndMissingThingsAreLeftOut) {
 
 TEST_F(Reported, EmptyFilesSaySo) {
   const std::string page = report(write("a.json", std::string(R"({"report":"bench","format":1,"rows":[]})")) + " " +
-                                  write("b.json", std::string(R"({"report":"distort","format":1,"rows":[]})")));
+                                  write("b.json", std::string(R"({"report":"distort","format":1,"rows":[]})")) + " " +
+                                  write("c.json", std::string(R"({"report":"eval","format":1,"rows":[]})")));
   EXPECT_EQ(count(page, "a.json has no rows: nothing was measured."), 1U);
   EXPECT_EQ(count(page, "b.json has no rows: nothing was measured."), 1U);
+  EXPECT_EQ(count(page, "c.json has no rows: nothing was measured."), 1U);
   EXPECT_EQ(count(page, "<svg"), 0U);
 }
 
@@ -337,7 +344,7 @@ TEST_F(Reported, WhatIsNoReportIsRefused) {
   expect_refused(write("bad.json", std::string("[]")), "is no JSON object; wanted an object");
   expect_refused(write("bad.json", std::string("{}")), "\"report\" is missing; wanted a name");
   expect_refused(write("bad.json", std::string(R"({"report":"poem"})")),
-                 "\"report\" is \"poem\"; wanted \"bench\" or \"distort\"");
+                 "\"report\" is \"poem\"; wanted \"bench\", \"distort\" or \"eval\"");
   expect_refused(write("bad.json", std::string(R"({"report":"bench"})")), "\"format\" is missing");
   expect_refused(write("bad.json", std::string(R"({"report":"bench","format":2})")), "\"format\" is 2; wanted 1");
   expect_refused(write("bad.json", std::string(R"({"report":"bench","format":1})")),
@@ -395,6 +402,52 @@ TEST_F(Reported, WrongKeysOfDistortAreNamed) {
   refused("rows", "theory_mse", "none", "row 2: \"theory_mse\" is \"none\"; wanted 0, or a number");
   refused("attention", "k", nullptr, "attention row 2: \"k\" is null; wanted a name");
   refused("attention", "kl", 1e40, "attention row 2: \"kl\" is 1e+40; wanted a number");
+}
+
+TEST_F(Reported, EvaluationsAreDrawn) {
+  const std::string page = report(kEval);
+  for (const char* text : {">bits stored per value<", ">KL divergence, nats<", ">relative error of the output<",
+                           ">MiB<", ">layer<", ">turbo<", ">ggml&#39;s formats<", ">ggml&#39;s formats, rotated<",
+                           ">turbo4<", ">MiB at 32,768<", ">Context of 8,192 tokens<", "turbo4, layer 18: "}) {
+    EXPECT_GE(count(page, text), 1U) << text;
+  }
+  // Three charts of bits, three of memory, one of layers; 11 rows and a head.
+  EXPECT_EQ(count(page, "<figure>"), 7U);
+  EXPECT_EQ(count(page, "<tr>"), 11U + 1);
+  EXPECT_EQ(count(page, ">1 row more in the table.<"), 2U) << "f16, in charts of bits and of memory";
+}
+
+TEST_F(Reported, FindingsOfEvaluationsAreComputed) {
+  const std::string page = report(write("eval.json", std::string(R"({"report": "eval", "format": 1, "model": "M",
+    "text": "T", "tokens": 2048, "chunk": 128, "rows": [
+    {"codec": "reference", "kind": "reference", "bits_stored": 32, "kld_mean": 0, "perplexity": 9},
+    {"codec": "q4_0", "kind": "simulated", "bits_stored": 4.5, "kld_mean": 0.08, "perplexity": 9.5},
+    {"codec": "turbo8", "kind": "rota", "bits_stored": 8.25, "kld_mean": 0.00025, "perplexity": 9},
+    {"codec": "turbo4", "kind": "rota", "bits_stored": 4.25, "kld_mean": 0.004, "perplexity": 9.1, "top1": 0.975}]})")));
+  for (const char* text :
+       {"M read 2,048 tokens of T in chunks of 128.",
+        "Predictions stay within 0.01 nats from 4.25 bits per value on: turbo4 diverges by 0.004, its best token is "
+        "the "
+        "same at 97.5%.",
+        "Predictions stay within 0.001 nats from 8.25 bits per value on: turbo8 diverges by 2.5×10⁻⁴.",
+        "turbo4 with 4.25 bits per value diverges by 0.004 nats, 0.05 of what q4_0 does with 4.5 bits."}) {
+    EXPECT_EQ(count(page, text), 1U) << text;
+  }
+}
+
+TEST_F(Reported, WrongKeysOfEvaluationsAreNamed) {
+  const auto refused = [&](const char* key, const Json& value, const std::string& text) {
+    SCOPED_TRACE(key);
+    Json json = Json::parse(read(kEval));
+    json["rows"][1][key] = value;
+    expect_refused(write("bad.json", json), "row 2: " + text);
+  };
+  refused("kind", "dream", "\"kind\" is \"dream\"; wanted reference, rota or simulated");
+  refused("kld_mean", -1, "\"kld_mean\" is -1; wanted 0, or a number");
+  refused("perplexity", nullptr, "\"perplexity\" is null; wanted a number");
+  refused("attention_errors", {0.1, "x"}, "\"attention_errors\" has \"x\"; wanted 0, or a number");
+  refused("bytes", {{"many", 1}}, "\"bytes\" is an object; wanted an object of bytes by tokens");
+  refused("bytes", {{"2048", "all"}}, "bytes: \"2048\" is \"all\"; wanted a number");
 }
 
 // Numbers at both ends of what is read: every chart is drawn, and no place in it is not a number.

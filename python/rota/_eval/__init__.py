@@ -1,0 +1,1 @@
+"""Parts of `rota eval` and `rota.capture`: what they measure, on which caches, and how they show it."""

@@ -1,0 +1,275 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "report/chart.h"
+#include "report/page.h"
+#include "report/series.h"
+
+// What the page says about the files of `rota eval`.
+
+namespace rota::tool {
+namespace {
+
+using Kind = EvalRow::Kind;
+
+constexpr std::size_t kMostPanels = 8;
+constexpr double kMiB = 1048576;
+
+struct Entry {
+  std::size_t file;
+  const EvalRow* row;
+};
+
+// All but the caches that they are compared with.
+std::vector<Entry> codecs_of(const std::vector<Eval>& files) {
+  std::vector<Entry> entries;
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    for (const EvalRow& row : files[file].rows) {
+      if (row.kind != Kind::reference) entries.push_back({file, &row});
+    }
+  }
+  return entries;
+}
+
+std::string with_label(const std::string& name, const std::vector<Eval>& files, std::size_t file) {
+  return files.size() > 1 ? name + " · " + files[file].origin.label : name;
+}
+
+// Codecs that make one line. Those of two names are K and V.
+std::string line_of(const EvalRow& row) {
+  if (row.kind == Kind::simulated) return row.rotated ? "ggml's formats, rotated" : "ggml's formats";
+  return row.codec.find('/') == std::string::npos ? family_of(row.codec) : "K and V differ";
+}
+
+std::string note_of(const EvalRow& row) {
+  std::string note = fmt::format("{}: {} bits per value, divergence {} nats", row.codec,
+                                 number_text(row.bits_stored, 4), number_text(row.kld_mean));
+  if (row.kld_p99) note += fmt::format(", 99% below {}", number_text(*row.kld_p99));
+  if (row.top1) note += fmt::format(", the same best token at {}%", number_text(100 * *row.top1, 4));
+  return note + fmt::format(", perplexity {}", number_text(row.perplexity, 5));
+}
+
+struct Place {
+  std::optional<double> x, y;
+};
+
+// A chart with a point for each codec that has a place; dense ones only if there is nothing else.
+template <class PlaceOf>
+void add_panel(Panels& panels, LineChart chart, const std::vector<Eval>& files, PlaceOf place_of_row) {
+  const std::vector<Entry> entries = codecs_of(files);
+  const bool few = std::ranges::any_of(entries, [](const Entry& entry) { return entry.row->bits_stored < kFewBits; });
+  SeriesByName lines;
+  std::set<std::string> named;
+  std::size_t left = 0;
+  for (const auto& [file, row] : entries) {
+    const Place place = place_of_row(*row);
+    const bool draw = place.x && place.y.value_or(0) > 0 && (!few || row->bits_stored < kFewBits);
+    Series* const series = draw ? lines.find(with_label(line_of(*row), files, file)) : nullptr;
+    if (series == nullptr || series->points.size() == kMostPoints) {
+      ++left;
+      continue;
+    }
+    series->points.push_back({.x = *place.x,
+                              .y = *place.y,
+                              .name = named.insert(row->codec).second ? cut(row->codec, 12) : std::string(),
+                              .note = note_of(*row)});
+  }
+  panels.rows_left = std::max(panels.rows_left, left);  // the same rows in each chart
+  chart.series = std::move(lines).sorted();
+  if (!chart.series.empty()) panels.add(chart.label, svg(chart));
+}
+
+Panels bits_panels(const std::vector<Eval>& files) {
+  Panels panels{
+      "What codecs do to predictions",
+      "The model read one text with each cache; its predictions are compared with those of its own cache. Lower "
+      "is better, and so is further to the left. Dense codecs and errors of 0 are in the table only."};
+  struct Drawn {
+    std::optional<double> (*value)(const EvalRow&);
+    const char* title;
+    const char* axis;
+  };
+  constexpr Drawn kDrawn[] = {{[](const EvalRow& row) { return std::optional(row.kld_mean); },
+                               "Divergence of predictions, mean", "KL divergence, nats"},
+                              {[](const EvalRow& row) { return row.kld_p99; },
+                               "Divergence that 99% of positions stay below", "KL divergence, nats"},
+                              {[](const EvalRow& row) { return row.attention_error_mean; },
+                               "Attention: |o' - o| / |o|, mean of layers", "relative error of the output"}};
+  for (const Drawn& drawn : kDrawn) {
+    add_panel(
+        panels,
+        {.label = drawn.title, .x = {"bits stored per value"}, .y = {drawn.axis, Scale::logarithmic}, .series = {}},
+        files, [&](const EvalRow& row) { return Place{row.bits_stored, drawn.value(row)}; });
+  }
+  return panels;
+}
+
+Panels memory_panels(const std::vector<Eval>& files) {
+  Panels panels{
+      "What memory buys",
+      "Divergence against all that a cache of one sequence takes, its dense tokens included. Lower is better, "
+      "and so is further to the left. Dense codecs are in the table only."};
+  std::set<std::uint64_t> contexts;
+  for (const Entry& entry : codecs_of(files)) {
+    for (const auto& [context, bytes] : entry.row->bytes) contexts.insert(context);
+  }
+  for (const std::uint64_t context : contexts) {
+    if (panels.figures.size() == kMostPanels) break;
+    add_panel(panels,
+              {.label = "Context of " + counted(context, "token"),
+               .x = {"MiB"},
+               .y = {"KL divergence, nats", Scale::logarithmic},
+               .series = {}},
+              files, [&](const EvalRow& row) {
+                const auto found = row.bytes.find(context);
+                return Place{found == row.bytes.end() ? std::nullopt : std::optional(found->second / kMiB),
+                             row.kld_mean};
+              });
+  }
+  return panels;
+}
+
+Panels layer_panels(const std::vector<Eval>& files) {
+  Panels panels{
+      "Error of attention by layer",
+      "|o' - o| / |o| of each layer's output of attention, with all that earlier layers did to its input. Lower "
+      "is better."};
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    SeriesByName lines;
+    for (const EvalRow& row : files[file].rows) {
+      const bool draw = row.kind != Kind::reference && !row.attention_errors.empty();
+      Series* const series = draw ? lines.find(row.codec) : nullptr;
+      if (series == nullptr || !series->points.empty()) {
+        panels.rows_left += row.kind == Kind::reference ? 0U : 1U;
+        continue;
+      }
+      for (std::size_t layer = 0; layer < std::min(row.attention_errors.size(), kMostPoints); ++layer) {
+        const double error = row.attention_errors[layer];
+        if (error <= 0) continue;
+        series->points.push_back({.x = static_cast<double>(layer),
+                                  .y = error,
+                                  .note = fmt::format("{}, layer {}: {}", row.codec, layer, number_text(error))});
+      }
+    }
+    LineChart chart{.label = with_label("Each layer", files, file),
+                    .x = {"layer"},
+                    .y = {"relative error of the output", Scale::logarithmic},
+                    .series = std::move(lines).sorted()};
+    std::erase_if(chart.series, [](const Series& series) { return series.points.empty(); });
+    if (!chart.series.empty() && panels.figures.size() < kMostPanels) panels.add(chart.label, svg(chart));
+  }
+  return panels;
+}
+
+// Each of ggml's formats beside the best of Rota's codecs that takes no more bits.
+void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
+  constexpr std::size_t kMostSentences = 6;
+  std::size_t said = 0;
+  for (const EvalRow& rival : file.rows) {
+    if (rival.kind != Kind::simulated || rival.kld_mean <= 0 || said == kMostSentences) continue;
+    const EvalRow* best = nullptr;
+    for (const EvalRow& row : file.rows) {
+      if (row.kind != Kind::rota || row.bits_stored > rival.bits_stored) continue;
+      if (best == nullptr || row.kld_mean < best->kld_mean) best = &row;
+    }
+    if (best == nullptr) continue;
+    ++said;
+    findings.push_back(fmt::format("{}{} with {} bits per value diverges by {} nats, {} of what {} does with {} bits.",
+                                   prefix, best->codec, number_text(best->bits_stored, 4), number_text(best->kld_mean),
+                                   number_text(best->kld_mean / rival.kld_mean), rival.codec,
+                                   number_text(rival.bits_stored, 4)));
+  }
+}
+
+void say_least(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
+  // The fewest bits that keep predictions within these divergences.
+  for (const double most : {1e-2, 1e-3}) {
+    const EvalRow* best = nullptr;
+    for (const EvalRow& row : file.rows) {
+      if (row.kind == Kind::reference || row.kld_mean > most) continue;
+      if (best == nullptr || std::pair(row.bits_stored, row.kld_mean) < std::pair(best->bits_stored, best->kld_mean)) {
+        best = &row;
+      }
+    }
+    if (best == nullptr) continue;
+    std::string text =
+        fmt::format("{}Predictions stay within {} nats from {} bits per value on: {} diverges by {}", prefix,
+                    number_text(most), number_text(best->bits_stored, 4), best->codec, number_text(best->kld_mean));
+    if (best->top1) text += fmt::format(", its best token is the same at {}%", number_text(100 * *best->top1, 4));
+    findings.push_back(text + ".");
+  }
+}
+
+Section eval_table(const Eval& file, std::size_t index, const std::string& title) {
+  using Align = HtmlTable::Align;
+  HtmlTable table;
+  table.add_column("codec", Align::left);
+  for (const char* name : {"bits stored", "KLD mean", "KLD 99%", "KLD largest", "top-1", "perplexity",
+                           "error of attention", "worst layer", "sealed keys"}) {
+    table.add_column(name, Align::right);
+  }
+  std::set<std::uint64_t> contexts;
+  for (const EvalRow& row : file.rows) {
+    for (const auto& [context, bytes] : row.bytes) contexts.insert(context);
+  }
+  for (const std::uint64_t context : contexts) {
+    table.add_column("MiB at " + number_text(std::optional(context)), Align::right);
+  }
+  for (const EvalRow& row : file.rows) {
+    std::vector<std::string> cells{row.codec,
+                                   number_text(row.bits_stored, 5),
+                                   number_text(row.kld_mean),
+                                   number_text(row.kld_p99),
+                                   number_text(row.kld_max),
+                                   row.top1 ? number_text(*row.top1, 4) : "",
+                                   number_text(row.perplexity, 6),
+                                   number_text(row.attention_error_mean),
+                                   number_text(row.attention_error_worst),
+                                   number_text(row.sealed_share)};
+    for (const std::uint64_t context : contexts) {
+      const auto found = row.bytes.find(context);
+      cells.push_back(found == row.bytes.end() ? "" : number_text(found->second / kMiB, 4));
+    }
+    table.add_row(std::move(cells));
+  }
+  return {fmt::format("table-eval-{}", index + 1), title, table.html("KLD in nats; errors are relative")};
+}
+
+std::string measured_text(const Eval& file, const std::string& prefix) {
+  std::string text = prefix + (file.model.empty() ? "A model" : file.model) + " read ";
+  text += file.tokens ? counted(*file.tokens, "token") : "a text";
+  if (!file.text.empty()) text += " of " + file.text;
+  if (file.chunk) text += fmt::format(" in chunks of {}", number_text(file.chunk));
+  return text + ".";
+}
+
+}  // namespace
+
+PagePart eval_part(const std::vector<Eval>& files) {
+  PagePart part;
+  const Panels bits = bits_panels(files), memory = memory_panels(files), layers = layer_panels(files);
+  const std::string html = bits.html() + memory.html() + layers.html();
+  if (!html.empty()) part.charts.push_back({"eval", "eval", "<div class=\"kinds\">\n" + html + "</div>\n"});
+  part.chart_count = bits.figures.size() + memory.figures.size() + layers.figures.size();
+  for (std::size_t index = 0; index < files.size(); ++index) {
+    const Eval& file = files[index];
+    const bool named = files.size() > 1;
+    const std::string prefix = named ? file.origin.label + ": " : std::string();
+    if (file.rows.empty()) {
+      part.warnings.push_back(fmt::format("{} has no rows: nothing was measured.", file.origin.label));
+      continue;
+    }
+    part.findings.push_back(measured_text(file, prefix));
+    say_least(file, prefix, part.findings);
+    say_rivals(file, prefix, part.findings);
+    part.tables.push_back(eval_table(file, index, "eval" + (named ? " · " + file.origin.label : std::string())));
+  }
+  return part;
+}
+
+}  // namespace rota::tool
