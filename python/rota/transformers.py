@@ -144,9 +144,6 @@ class RotaCache(Cache):
         self.rows = [self.kv.open_sequence() for _ in range(batch)]
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        found = self.config._attn_implementation
-        if found != NAME:
-            raise RuntimeError(f'RotaCache wants attn_implementation="rota", found {found!r}: call rota.transformers.enable()')
         shape = self._shapes[layer_idx]
         batch, kv_heads, new, head_dim = key_states.shape
         if (kv_heads, head_dim) != (shape.kv_heads, shape.head_dim) or value_states.shape[-1] != head_dim:
@@ -167,6 +164,9 @@ class RotaCache(Cache):
         return key_states, value_states
 
     def _begin(self, new):
+        found = self.config._attn_implementation
+        if found != NAME:
+            raise RuntimeError(f'RotaCache wants attn_implementation="rota", found {found!r}: call rota.transformers.enable()')
         self._give_up()
         self._step = _Step(new, [row.length for row in self.rows])
 
@@ -272,20 +272,19 @@ def _mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_functio
 
 
 def _refuse(module, query, dropout, kwargs):
-    """Whatever attention would have to do and does not is an error."""
-    unknown = sorted(name for name, value in kwargs.items()
-                     if value is not None and name not in _WITHOUT_EFFECT and not name.startswith("output_"))  # fmt: skip
+    """Whatever attention would have to do and does not is an error. Called by every layer, so it looks at little."""
+    for name, value in kwargs.items():
+        if name not in _WITHOUT_EFFECT and value is not None and not name.startswith("output_"):
+            raise NotImplementedError(f"rota: attention of {type(module).__name__} is given {name}")
     if kwargs.get("output_attentions"):
         raise NotImplementedError("rota: attention weights; they are never in memory")
-    if unknown:
-        raise NotImplementedError(f"rota: attention of {type(module).__name__} is given {', '.join(unknown)}")
     if kwargs.get("is_causal") is False or getattr(module, "is_causal", True) is False:
         raise NotImplementedError(f"rota: {type(module).__name__} is not causal")
     if dropout:
         raise NotImplementedError("rota: dropout; call model.eval()")
     if query.requires_grad:
         raise NotImplementedError("rota: gradients; call the model inside of torch.no_grad()")
-    if query.device.type != "cpu":
+    if not query.is_cpu:
         raise NotImplementedError(f"rota: tensors on {query.device}; models run on the CPU, Rota's cache on any device")
 
 
@@ -295,10 +294,14 @@ def _refuse_packed(position_ids, attention_mask):
         raise NotImplementedError("rota: packed texts; give each a row of its own")
 
 
+# A tensor as NumPy's array, where NumPy has its type, is the same memory, and is taken in a quarter of the time.
+_OF_NUMPY = (torch.float32, torch.float16)
+
+
 def _pack(x, tokens):
     """[batch, heads, new, dim] as [tokens, heads, dim], one row after the other, without padding."""
     if x.shape[0] == 1 and tokens is None:
-        return x[0].transpose(0, 1)
+        return x.numpy()[0].swapaxes(0, 1) if x.dtype in _OF_NUMPY else x[0].transpose(0, 1)
     x = x.transpose(1, 2)
     return x.reshape(-1, *x.shape[2:]) if tokens is None else x[tokens]
 
@@ -319,8 +322,9 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     batch, heads, new, dim = query.shape
     tokens = None if step.tokens is None else step.tokens[:, -new:]
     q = _pack(query, tokens)
-    out = torch.empty(q.shape[0], heads, value.shape[-1], dtype=q.dtype)
-    options = dict(scale=dim**-0.5 if scaling is None else scaling, out=out, soft_cap=softcap,
+    out = torch.empty(q.shape[0], heads, value.shape[-1], dtype=query.dtype)
+    options = dict(scale=dim**-0.5 if scaling is None else scaling,
+                   out=out.numpy() if out.dtype in _OF_NUMPY else out, soft_cap=softcap,
                    sink_logits=None if s_aux is None else s_aux.detach().flatten())  # fmt: skip
     if note.layer in step.stored:  # a layer that shares the cache of another
         step.native.attend(note.layer, q, query_tokens=step.newest(batch, new), **options)
