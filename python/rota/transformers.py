@@ -200,8 +200,8 @@ class RotaCache(Cache):
         lost = self.kv.non_finite
         if lost["appended"] or lost["sealed"]:
             self._warned = True
-            warnings.warn(f"rota: {lost['appended']} appended and {lost['sealed']} sealed numbers are NaN or beyond the "
-                          f"range of f16; {self._options['dense']=!s} and other codecs may hold them", stacklevel=2)  # fmt: skip
+            warnings.warn(f"rota: {lost['appended']} numbers of keys and values are infinite or NaN as they were stored, "
+                          f"{lost['sealed']} were beyond the range of f16 as they were sealed", stacklevel=2)  # fmt: skip
 
     def reorder_cache(self, beam_idx):
         wanted, old, taken = beam_idx.tolist(), self.rows, set()
@@ -353,7 +353,8 @@ def enable(model, k="turbo4", v="turbo4", **options):
         raise NotImplementedError(f"rota: {why}")
     disable(model)
     options = dict(options, k=k, v=v)
-    RotaCache(model.config, **options)  # an error in the options is one here
+    # An error in the options is one here, and a device is opened once.
+    options["device"] = RotaCache(model.config, **options)._device
     prepare = model._prepare_cache_for_generation
 
     def prepare_cache(self, generation_config, model_kwargs, *args, **kwargs):
