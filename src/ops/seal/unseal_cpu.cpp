@@ -28,7 +28,7 @@ class PageUnsealer {
         sealed_(reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingSealed])),
         dense_(call.bound[kUnsealBindingDense]),
         places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingPlan])},
-        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingTable])},
+        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kUnsealBindingTable]), levels_},
         from_f32_(codec::row_converter(DType::f32, dtype_, isa)),
         unseal_token_(kUnsealTokenByIsa[static_cast<std::size_t>(isa)]) {
     const std::uint32_t bits = p_.layout_.bits;
@@ -48,10 +48,9 @@ class PageUnsealer {
       const std::uint32_t t = token % kTileTokens;
       if (t == 0) codec::unpack_tile(layout, token / kTileTokens, page, scratch_.codes);
       const std::uint8_t* const codes = scratch_.codes + std::size_t{t} * layout.dim;
-      for (std::uint32_t i = 0; i < layout.dim; ++i) scratch_.mixed[i] = levels_[codes[i]];
       const std::uint32_t scale = codec::load_half(page + scales_offset(layout) + 2 * std::size_t{token});
       const float factor = codec::finite_half(scale & ~kWithoutMean) * p_.unit;
-      unseal_token_(call_, factor, (scale & kWithoutMean) == 0 ? mean_ : kNoMean, scratch_);
+      unseal_token_(call_, codes, factor, (scale & kWithoutMean) == 0 ? mean_ : kNoMean, scratch_);
       std::byte* const to = dense_ + (first + token * p_.dense.slot) * info(dtype_).bytes;
       from_f32_({reinterpret_cast<const std::byte*>(scratch_.values)}, {to, p_.dense.dim}, layout.dim);
     }

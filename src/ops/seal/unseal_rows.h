@@ -20,9 +20,12 @@ struct UnsealScratch {
 struct UnsealCall {
   const SealParams& params;
   const std::uint32_t* table;
+  const std::int32_t* levels;  // by code; 16 at least
 };
 
-using UnsealToken = void (*)(const UnsealCall&, float factor, const float* mean, UnsealScratch&) noexcept;
+// A token's codes, one byte each, to values in scratch.values.
+using UnsealToken = void (*)(const UnsealCall&, const std::uint8_t* codes, float factor, const float* mean,
+                             UnsealScratch&) noexcept;
 
 inline constexpr float kNoMean[kMaxTurboDim] = {};
 
