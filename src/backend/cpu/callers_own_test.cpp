@@ -233,6 +233,25 @@ TEST(CallersThreads, SubmitReturnsWhenTheWorkIsDone) {
   EXPECT_TRUE(fence.done().value());
 }
 
+TEST(CallersThreads, SubmitReturnsWhenTheWorkIsDoneWhoeverDoesIt) {
+  Device device = open_with({.threads = 1, .parallel_for = [](std::uint32_t, const auto&) {}});
+  std::atomic<int> early = 0;
+  const auto submit_often = [&](float value) {
+    std::vector<float> from(kTokens * kDim), to(kTokens * kDim);
+    const Buffer a = device.wrap(std::as_writable_bytes(std::span(from))).value();
+    const Buffer b = device.wrap(std::as_writable_bytes(std::span(to))).value();
+    for (int i = 0; i < 2000; ++i) {
+      std::ranges::fill(from, value + static_cast<float>(i));
+      const Fence fence = submit_copy(device, a, b);
+      early += to == from && fence.done().value() ? 0 : 1;
+    }
+  };
+  std::thread other(submit_often, 10000.0F);
+  submit_often(1.0F);
+  other.join();
+  EXPECT_EQ(early, 0);
+}
+
 TEST(CpuQueue, SleepsWhenIdle) {
   Device device = open_with({.threads = 4});
   by_copies(device);

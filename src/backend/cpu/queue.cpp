@@ -72,6 +72,7 @@ void Queue::push(runtime::Batch batch, std::uint64_t ticket) {
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back({std::move(batch), ticket, wide});
+    newest_ticket_ = std::max(newest_ticket_, ticket);
     unled_ = has_unled();
     wake_all = wide && threads_ > 1 && asleep_ > 0;
     wake_one = unled_ && asleep_ == workers_.size();  // else someone is awake, and looks before it sleeps
@@ -216,10 +217,11 @@ void Queue::take_part() noexcept {
 void Queue::run_here() noexcept {
   if (!parallel_for_) return;
   bool wide = false;
+  std::uint64_t newest = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (!has_unled()) return;
-    wide = threads_ > 1 && std::ranges::any_of(jobs_, &Job::wide);
+    newest = newest_ticket_;
+    wide = has_unled() && threads_ > 1 && std::ranges::any_of(jobs_, &Job::wide);
   }
   if (wide) {
     // If it throws, what it did not do is done below.
@@ -228,7 +230,7 @@ void Queue::run_here() noexcept {
       return {};
     }));
   }
-  take_part();
+  wait(newest);  // leads, if nobody does
 }
 
 void Queue::wait(std::uint64_t ticket) noexcept {

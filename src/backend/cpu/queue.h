@@ -38,7 +38,7 @@ class Queue {
 
   void push(runtime::Batch batch, std::uint64_t ticket);
 
-  // With the caller's threads: runs what was pushed, unless another thread is about it.
+  // With the caller's threads: returns when what was pushed has run, here or where another thread is about it.
   void run_here() noexcept;
 
   void wait(std::uint64_t ticket) noexcept;
@@ -80,6 +80,7 @@ class Queue {
   std::mutex mutex_;  // guards what follows; atomics are also read without it
   std::condition_variable pushed_, finished_;
   std::deque<Job> jobs_;
+  std::uint64_t newest_ticket_ = 0;  // that was pushed
   std::vector<std::uint32_t> free_numbers_;  // of threads that are not our own, while they help
   std::atomic<bool> led_ = false;
   std::atomic<bool> unled_ = false;  // has_unled(), for those who spin
