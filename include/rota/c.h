@@ -150,9 +150,9 @@ ROTA_C_API void rota_backends_destroy(rota_backends* backends);
 // One task of rota_parallel_for.
 typedef void (*rota_task)(void* context, uint32_t task);
 
-// Calls run(context, i) once for each i < tasks, from any threads, and returns when these calls have. Whatever it
-// leaves out is done by the thread that submits. Called by several threads at once if several submit, or load
-// sequences.
+// Calls run(context, i) once for each i < tasks, from any threads, and returns when these calls have; tasks are at most
+// rota_device_options::threads. Whatever it leaves out is done by the thread that submits. Called by several threads at
+// once if several submit, or load sequences.
 typedef void (*rota_parallel_for)(void* user, uint32_t tasks, rota_task run, void* context);
 
 // Gets a message of a driver's validation, which is gone when it returns. Called from any thread; must not call rota.
@@ -212,8 +212,9 @@ ROTA_C_API rota_status rota_device_allocate(rota_device* device, uint64_t bytes,
 
 // A buffer over the caller's own memory, for a CPU: nothing is copied. The memory stays the caller's, and must stay
 // where it is until release(user) is called: once, by any thread, when the buffer and the last command that uses it are
-// gone. If the call fails, release is not called; it may be NULL if the memory outlives the device. Elements of views
-// must be aligned to their size, and sealed pages and counters to 8 bytes. GPUs refuse it.
+// gone; it must not call rota. If the call fails, release is not called. It may be NULL if the memory stays until the
+// buffer is destroyed and each submission that uses it has finished. Elements of views must be aligned to their size,
+// and sealed pages and counters to 8 bytes. GPUs refuse it. Wrap an arena once: views have offsets.
 ROTA_C_API rota_status rota_device_wrap(rota_device* device, void* memory, size_t bytes, void (*release)(void* user),
                                         void* user, rota_buffer** result);
 
@@ -542,7 +543,8 @@ ROTA_C_API void rota_kv_cache_destroy(rota_kv_cache* cache);
 ROTA_C_API rota_status rota_kv_step_positions(const rota_kv_step* step, const int64_t** positions, size_t* count);
 
 // Records the storing of one layer's keys and values: [tokens, kv_heads, head_dim] and [tokens, kv_heads, value_dim].
-// `v` is NULL for a group with v_in_k. Every layer must be appended once.
+// `v` is NULL for a group with v_in_k. Every layer must be appended once: in the encoder of rota_kv_cache_extend(), or
+// in any encoder once that one is submitted. Until then no sequence of the step can be extended or forked.
 ROTA_C_API rota_status rota_kv_step_append(rota_kv_step* step, rota_encoder* encoder, uint32_t layer,
                                            const rota_view* k, const rota_view* v);
 
@@ -824,7 +826,8 @@ typedef struct rota_attend_call {
 ROTA_C_API rota_status rota_attend(rota_encoder* encoder, const rota_kv_step* step, uint32_t layer,
                                    const rota_attend_call* call);
 
-// ... or of a cache's sequences...
+// ... or of a cache's sequences: submit it before a call that closes one of them or changes the cache, or record it
+// before that call in the same encoder...
 ROTA_C_API rota_status rota_attend_sequences(rota_encoder* encoder, const rota_kv_cache* cache,
                                              const rota_sequence* sequences, size_t count, uint32_t layer,
                                              const rota_attend_call* call);

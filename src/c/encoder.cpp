@@ -54,9 +54,9 @@ rota_status rota_encoder_submit(rota_encoder* encoder, rota_fence** fence) {
   return answer([&]() -> Status {
     const Where call{nullptr, "rota_encoder_submit"};
     if (Status status = check_handle(call.in("encoder"), encoder); !status) return status;
-    auto handle = fence != nullptr ? make<rota_fence>() : nullptr;
     rota::Encoder last = taken_from(*encoder);
     if (!encoder->refused) return encoder->refused;
+    auto handle = fence != nullptr ? make<rota_fence>() : nullptr;
     auto submitted = std::move(last).submit();
     if (!submitted) return submitted.error();
     if (handle) {

@@ -28,8 +28,8 @@ rota_status record(const char* name, rota_encoder* encoder, Body&& body) noexcep
     const Emptied emptied(encoder->scratch);
     Status done = attempt([&]() -> Status { return body(call); });
     if (done) return encoder->encoder.status();
-    encoder->refused = done;
-    return done;
+    encoder->refused = std::move(done);  // whatever follows, such as a lack of memory, it is kept
+    return encoder->refused;
   });
 }
 

@@ -12,44 +12,45 @@
 
 namespace rota::c {
 
-// A struct of the interface: its name, the smallest size that a caller may give, and its defaults.
+// A struct of the interface: its name, the smallest size that a caller may give, and its defaults. The smallest does
+// not grow with the struct: as numbers, the sizes of the first version.
 #define ROTA_C_STRUCTS(X)                                                                  \
-  X(rota_device_info, sizeof(rota_device_info), ROTA_DEVICE_INFO_INIT)                     \
-  X(rota_backend_report, sizeof(rota_backend_report), ROTA_BACKEND_REPORT_INIT)            \
+  X(rota_device_info, 96, ROTA_DEVICE_INFO_INIT)                                           \
+  X(rota_backend_report, 48, ROTA_BACKEND_REPORT_INIT)                                     \
   X(rota_device_options, offsetof(rota_device_options, threads), ROTA_DEVICE_OPTIONS_INIT) \
   X(rota_view, offsetof(rota_view, dim_stride), ROTA_VIEW_INIT)                            \
   X(rota_slot_view, offsetof(rota_slot_view, dim_stride), ROTA_SLOT_VIEW_INIT)             \
-  X(rota_sealed_view, sizeof(rota_sealed_view), ROTA_SEALED_VIEW_INIT)                     \
-  X(rota_codec_options, sizeof(rota_codec_options), ROTA_CODEC_OPTIONS_INIT)               \
+  X(rota_sealed_view, 64, ROTA_SEALED_VIEW_INIT)                                           \
+  X(rota_codec_options, 24, ROTA_CODEC_OPTIONS_INIT)                                       \
   X(rota_page_format, offsetof(rota_page_format, tokens), ROTA_PAGE_FORMAT_INIT)           \
   X(rota_kv_group, offsetof(rota_kv_group, k), ROTA_KV_GROUP_INIT)                         \
   X(rota_kv_cache_spec, offsetof(rota_kv_cache_spec, max_tokens), ROTA_KV_CACHE_SPEC_INIT) \
-  X(rota_kv_group_memory, sizeof(rota_kv_group_memory), ROTA_KV_GROUP_MEMORY_INIT)         \
-  X(rota_kv_memory, sizeof(rota_kv_memory), ROTA_KV_MEMORY_INIT)                           \
-  X(rota_kv_extension, sizeof(rota_kv_extension), ROTA_KV_EXTENSION_INIT)                  \
-  X(rota_kv_counters, sizeof(rota_kv_counters), ROTA_KV_COUNTERS_INIT)                     \
-  X(rota_kv_note, sizeof(rota_kv_note), ROTA_KV_NOTE_INIT)                                 \
+  X(rota_kv_group_memory, 136, ROTA_KV_GROUP_MEMORY_INIT)                                  \
+  X(rota_kv_memory, 40, ROTA_KV_MEMORY_INIT)                                               \
+  X(rota_kv_extension, 32, ROTA_KV_EXTENSION_INIT)                                         \
+  X(rota_kv_counters, 256, ROTA_KV_COUNTERS_INIT)                                          \
+  X(rota_kv_note, 32, ROTA_KV_NOTE_INIT)                                                   \
   X(rota_kv_save_options, offsetof(rota_kv_save_options, end), ROTA_KV_SAVE_OPTIONS_INIT)  \
   X(rota_kv_load_options, offsetof(rota_kv_load_options, onto), ROTA_KV_LOAD_OPTIONS_INIT) \
-  X(rota_kv_saved_side, sizeof(rota_kv_saved_side), ROTA_KV_SAVED_SIDE_INIT)               \
-  X(rota_kv_saved_info, sizeof(rota_kv_saved_info), ROTA_KV_SAVED_INFO_INIT)               \
+  X(rota_kv_saved_side, 48, ROTA_KV_SAVED_SIDE_INIT)                                       \
+  X(rota_kv_saved_info, 64, ROTA_KV_SAVED_INFO_INIT)                                       \
   X(rota_token_run, offsetof(rota_token_run, page_table), ROTA_TOKEN_RUN_INIT)             \
-  X(rota_store_pair, sizeof(rota_store_pair), ROTA_STORE_PAIR_INIT)                        \
+  X(rota_store_pair, 24, ROTA_STORE_PAIR_INIT)                                             \
   X(rota_store_call, offsetof(rota_store_call, non_finite), ROTA_STORE_CALL_INIT)          \
-  X(rota_rope_sections, sizeof(rota_rope_sections), ROTA_ROPE_SECTIONS_INIT)               \
+  X(rota_rope_sections, 32, ROTA_ROPE_SECTIONS_INIT)                                       \
   X(rota_yarn, offsetof(rota_yarn, beta_fast), ROTA_YARN_INIT)                             \
   X(rota_rotary, offsetof(rota_rotary, rope_dim), ROTA_ROTARY_INIT)                        \
   X(rota_head_norm, offsetof(rota_head_norm, weight), ROTA_HEAD_NORM_INIT)                 \
   X(rota_rope_tensor, offsetof(rota_rope_tensor, norm), ROTA_ROPE_TENSOR_INIT)             \
-  X(rota_rope_call, sizeof(rota_rope_call), ROTA_ROPE_CALL_INIT)                           \
+  X(rota_rope_call, 48, ROTA_ROPE_CALL_INIT)                                               \
   X(rota_seal_page, offsetof(rota_seal_page, tokens), ROTA_SEAL_PAGE_INIT)                 \
-  X(rota_seal_call, sizeof(rota_seal_call), ROTA_SEAL_CALL_INIT)                           \
+  X(rota_seal_call, 56, ROTA_SEAL_CALL_INIT)                                               \
   X(rota_unseal_page, offsetof(rota_unseal_page, tokens), ROTA_UNSEAL_PAGE_INIT)           \
-  X(rota_unseal_call, sizeof(rota_unseal_call), ROTA_UNSEAL_CALL_INIT)                     \
+  X(rota_unseal_call, 40, ROTA_UNSEAL_CALL_INIT)                                           \
   X(rota_attend_call, offsetof(rota_attend_call, query_tokens), ROTA_ATTEND_CALL_INIT)     \
   X(rota_merge_call, offsetof(rota_merge_call, log_sum_exp), ROTA_MERGE_CALL_INIT)         \
-  X(rota_word_range, sizeof(rota_word_range), ROTA_WORD_RANGE_INIT)                        \
-  X(rota_checksum_call, sizeof(rota_checksum_call), ROTA_CHECKSUM_CALL_INIT)
+  X(rota_word_range, 32, ROTA_WORD_RANGE_INIT)                                             \
+  X(rota_checksum_call, 40, ROTA_CHECKSUM_CALL_INIT)
 
 struct Rules {
   const char* name;
