@@ -6,12 +6,16 @@ import functools
 import inspect
 import textwrap
 
+import torch
 from transformers.cache_utils import get_layer_types_and_kwargs
 
 _CACHES = ("past_key_values", "past_key_value", "layer_past")
 _WINDOWS = ("sliding_attention",)
 _SERVED = ("full_attention", *_WINDOWS)
 _WITHOUT = "dummy"  # layers that see the cache of another, or none
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+# What an attention implementation may be given by keyword; None is **kwargs.
+_KNOWN = {"dropout", "scaling", "sliding_window", "softcap", "s_aux", "is_causal", "position_ids", "output_attentions", None}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,13 +64,27 @@ def refusal(model):
         return str(error).removeprefix("rota: ")
     except (AttributeError, TypeError) as error:
         return f"{name} has a configuration that does not tell its heads ({error})"
-    found = False
-    for kind in {type(module) for module in model.modules()}:
-        why = class_refusal(kind)
-        found |= why == ""
+    if model.dtype not in _DTYPES:
+        return f"{name} computes in {model.dtype}; Rota takes float32, float16 and bfloat16"
+    return _attention_refusal(model, name)
+
+
+def _attention_refusal(model, name):
+    found = set()
+    for module in model.modules():
+        why = class_refusal(type(module))
+        if why is None:
+            continue
+        if why == "" and getattr(module, "is_causal", True) is False:
+            why = f"{type(module).__name__} is not causal"
         if why:
             return f"{name}: {why}"
-    return None if found else f"{name} has no attention that takes a cache and an attention implementation"
+        found.add(getattr(module, "layer_idx", None))
+    if not found:
+        return f"{name} has no attention that takes a cache and an attention implementation"
+    shapes = layers_of(model.config.get_text_config(decoder=True))
+    missing = {index for index, shape in enumerate(shapes) if shape is not None} - found
+    return f"{name} lacks layers {sorted(missing)} that its configuration has" if missing else None
 
 
 def set_implementation(model, name):
@@ -95,6 +113,9 @@ def class_refusal(kind):
     calls = [node for node in ast.walk(forward) if _is_attention(node)]
     if not calls:
         return f"{kind.__name__} computes attention itself"
+    unknown = {keyword.arg for call in calls for keyword in call.keywords} - _KNOWN
+    if unknown:
+        return f"{kind.__name__} gives attention {', '.join(sorted(unknown))}"
     names = {name.id for node in updates for target in node.targets for name in ast.walk(target)
              if isinstance(name, ast.Name)}  # fmt: skip
     last = max(node.end_lineno for node in updates)
@@ -127,7 +148,8 @@ def _touches(node, names, last):
     if isinstance(node, ast.Attribute | ast.Subscript):
         return isinstance(node.value, ast.Name) and node.value.id in names and not _is_size(node)
     if isinstance(node, ast.Call) and not _is_attention(node):
-        return any(isinstance(part, ast.Name) and part.id in names for part in node.args)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return any(isinstance(part, ast.Name) and part.id in names for part in given)
     return isinstance(node, ast.BinOp) and any(
         isinstance(part, ast.Name) and part.id in names for part in (node.left, node.right)
     )

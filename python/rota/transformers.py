@@ -16,6 +16,7 @@ models that do are refused.
 """
 
 import dataclasses
+import inspect
 import types
 import warnings
 import weakref
@@ -77,6 +78,7 @@ class _Step:
     columns: int  # new ones
     lengths: list  # of the rows before it
     tokens: torch.Tensor | None = None  # [batch, columns]: which columns are tokens; None: all
+    mask: torch.Tensor | None = None  # the same of all columns so far
     native: rota.Step | None = None  # once the first layer attends
     noted: set = dataclasses.field(default_factory=set)  # layers that update() has seen
     stored: set = dataclasses.field(default_factory=set)
@@ -118,6 +120,7 @@ class RotaCache(Cache):
         self.kv = None  # rota.KvCache; made when the number of rows is known
         self.rows = None  # sequences
         self.columns = 0  # of forwards that had all layers, padding included
+        self._tokens = None  # [batch, columns]: which of them are tokens; None: all
         self._step = None
         self._warned = False
         self._stored_layers = sum(shape is not None for shape in shapes)
@@ -167,31 +170,51 @@ class RotaCache(Cache):
         found = self.config._attn_implementation
         if found != NAME:
             raise RuntimeError(f'RotaCache wants attn_implementation="rota", found {found!r}: call rota.transformers.enable()')
+        if self._step is not None and self._step.stored:
+            warnings.warn(f"rota: a forward ended after {len(self._step.stored)} of {self._stored_layers} layers, as by an "
+                          "error, and is taken back", stacklevel=2)  # fmt: skip
         self._give_up()
         self._step = _Step(new, [row.length for row in self.rows])
 
     def _give_up(self):
-        """Takes back a forward that ended between its layers, as by an error."""
+        """Takes back a forward that ended between its layers."""
         step, self._step = self._step, None
         if step is not None and step.native is not None:
             for row, length in zip(self.rows, step.lengths):
                 row.truncate(length)
 
-    def _extend(self, step, tokens):
-        """The first layer attends: now the padding is known."""
-        if tokens is not None and any(layer.is_sliding for layer in self.layers):
-            follows = tokens[:, :-1] & ~tokens[:, 1:]
-            if bool(follows.any()) or any(n and not t for n, t in zip(step.lengths, tokens[:, 0].tolist())):
-                raise NotImplementedError("rota: padding behind tokens, in a model with windows; pad on the left")
-        step.tokens = tokens
+    def _extend(self, step, mask):
+        """The first layer attends: now the padding is known. `mask`: [batch, all columns], or None without padding."""
+        before = self._tokens
+        if mask is not None:
+            if mask.shape[1] != self.columns + step.columns:
+                raise ValueError(f"rota: an attention mask of {mask.shape[1]} columns, wanted {self.columns + step.columns}")
+            past = mask[:, : self.columns]
+            if not torch.equal(past, torch.ones_like(past) if before is None else before):
+                raise NotImplementedError("rota: an attention mask that says otherwise of earlier columns than before")
+        elif before is not None:
+            raise NotImplementedError("rota: no attention mask, where earlier columns have padding")
+        tokens = None if mask is None else mask[:, self.columns :]
+        tokens = None if tokens is None or bool(tokens.all()) else tokens
+        self._refuse_padding_behind(step, tokens)
+        step.tokens, step.mask = tokens, mask
         counts = [step.columns] * len(self.rows) if tokens is None else tokens.sum(1).tolist()
         step.native = self.kv.extend([(row, count) for row, count in zip(self.rows, counts) if count])
+
+    def _refuse_padding_behind(self, step, tokens):
+        """A window counts columns in transformers, and tokens here: the same if padding comes first."""
+        if tokens is None or not any(layer.is_sliding for layer in self.layers):
+            return
+        follows = tokens[:, :-1] & ~tokens[:, 1:]
+        if bool(follows.any()) or any(n and not t for n, t in zip(step.lengths, tokens[:, 0].tolist())):
+            raise NotImplementedError("rota: padding behind tokens, in a model with windows; pad on the left")
 
     def _finish(self, step, layer):
         step.stored.add(layer)
         if len(step.stored) == self._stored_layers and self._step is step:
             self._step = None
             self.columns += step.columns
+            self._tokens = step.mask
             self._warn_of_lost_values()
 
     def _warn_of_lost_values(self):
@@ -210,6 +233,7 @@ class RotaCache(Cache):
             rows.append(old[index].fork() if index in taken else old[index])
             taken.add(index)
         self.rows = rows
+        self._tokens = None if self._tokens is None else self._tokens[beam_idx]
         for index, row in enumerate(old):
             if index not in taken:
                 row.close()
@@ -225,21 +249,31 @@ class RotaCache(Cache):
         self._give_up()
         if tokens_to_remove == 0 or self.rows is None:
             return
-        self.columns += tokens_to_remove
-        for row in self.rows:
-            row.truncate(row.length + tokens_to_remove)
+        columns = self.columns + tokens_to_remove
+        if columns < 0:
+            raise ValueError(f"rota: crop({tokens_to_remove}) of a cache with {self.columns} columns")
+        removed = [-tokens_to_remove] * len(self.rows)
+        if self._tokens is not None:
+            removed = self._tokens[:, columns:].sum(1).tolist()
+            self._tokens = None if bool(self._tokens[:, :columns].all()) else self._tokens[:, :columns]
+        for row, count in zip(self.rows, removed):
+            row.truncate(row.length - count)
+        self.columns = columns
 
     def reset(self):
         for row in self.rows or []:
             row.close()
-        self.kv, self.rows, self.columns, self._step = None, None, 0, None
+        self.kv, self.rows, self.columns, self._tokens, self._step = None, None, 0, None, None
 
     def __deepcopy__(self, memo):
         """A second cache over the same pages, as for a prompt that several texts share."""
         other = RotaCache(self.config, device=self._device, **self._options)
-        other.kv, other.columns = self.kv, self.columns
+        other.kv, other.columns, other._tokens = self.kv, self.columns, self._tokens
         other.rows = None if self.rows is None else [row.fork() for row in self.rows]
         return other
+
+    def __copy__(self):
+        return self.__deepcopy__({})
 
     @property
     def is_initialized(self):
@@ -255,23 +289,21 @@ class RotaCache(Cache):
 
 def _mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None,
           allow_is_causal_skip=True, use_vmap=False, **kwargs):  # fmt: skip
-    """Which of the new columns are tokens, [batch, 1, columns, 1]; None: all.
+    """Which of the new columns are tokens, [batch, 1, columns, 1]; None: no column is padding.
 
     Four dimensions, because models that need the newest queries only cut masks of [batch, head, query, key].
     """
     if use_vmap or not allow_is_causal_skip or "allow_is_bidirectional_skip" in kwargs:
         raise NotImplementedError("rota: a mask that is neither causal nor a window, such as of images or packed texts")
-    if attention_mask is None:
+    if attention_mask is None or bool(attention_mask.all()):
         return None
-    new = attention_mask[:, -q_length:]
-    if bool(new.all()):
-        return None
-    mask = new.bool()[:, None, :, None]
-    mask.rota = True  # tells it from a mask of the caller's own
+    columns = attention_mask.bool()
+    mask = columns[:, None, -q_length:, None]
+    mask.rota = columns  # all of them; and tells it from a mask of the caller's own
     return mask
 
 
-def _refuse(module, query, dropout, kwargs):
+def _refuse(module, tensors, dropout, kwargs):
     """Whatever attention would have to do and does not is an error. Called by every layer, so it looks at little."""
     for name, value in kwargs.items():
         if name not in _WITHOUT_EFFECT and value is not None and not name.startswith("output_"):
@@ -282,10 +314,11 @@ def _refuse(module, query, dropout, kwargs):
         raise NotImplementedError(f"rota: {type(module).__name__} is not causal")
     if dropout:
         raise NotImplementedError("rota: dropout; call model.eval()")
-    if query.requires_grad:
-        raise NotImplementedError("rota: gradients; call the model inside of torch.no_grad()")
-    if not query.is_cpu:
-        raise NotImplementedError(f"rota: tensors on {query.device}; models run on the CPU, Rota's cache on any device")
+    for x in tensors:
+        if x.requires_grad:
+            raise NotImplementedError("rota: gradients; call the model inside of torch.no_grad()")
+        if not x.is_cpu:
+            raise NotImplementedError(f"rota: tensors on {x.device}; models run on the CPU, Rota's cache on any device")
 
 
 def _refuse_packed(position_ids, attention_mask):
@@ -311,14 +344,18 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     note = getattr(key, "rota", None)
     if note is None:
         raise RuntimeError(
-            f'attn_implementation="rota" wants a RotaCache, and keys as it returned them; {type(module).__name__} gave others'
+            f"rota: the keys of {type(module).__name__} do not come from a RotaCache. Leave out past_key_values and "
+            "cache_implementation, or call rota.transformers.disable(model); models may share a configuration"
         )
-    _refuse(module, query, dropout, kwargs)
+    _refuse(module, (query, key, value), dropout, kwargs)
     cache, step = note.cache, note.step
+    window = cache.layers[note.layer].window
+    if sliding_window != window:
+        raise NotImplementedError(f"rota: {type(module).__name__} has a window of {sliding_window}, its cache one of {window}")
+    if attention_mask is not None and (attention_mask.shape[-1] != 1 or attention_mask.dtype != torch.bool):
+        raise NotImplementedError("rota: an attention mask of the caller's own")
     if step.native is None:
-        if attention_mask is not None and not hasattr(attention_mask, "rota"):
-            raise NotImplementedError("rota: an attention mask of the caller's own with four dimensions")
-        cache._extend(step, None if attention_mask is None else attention_mask[:, 0, :, 0])
+        cache._extend(step, None if attention_mask is None else attention_mask.rota)
     batch, heads, new, dim = query.shape
     tokens = None if step.tokens is None else step.tokens[:, -new:]
     q = _pack(query, tokens)
@@ -351,10 +388,10 @@ def enable(model, k="turbo4", v="turbo4", **options):
     why = refusal(model)
     if why is not None:
         raise NotImplementedError(f"rota: {why}")
-    disable(model)
     options = dict(options, k=k, v=v)
     # An error in the options is one here, and a device is opened once.
     options["device"] = RotaCache(model.config, **options)._device
+    disable(model)
     prepare = model._prepare_cache_for_generation
 
     def prepare_cache(self, generation_config, model_kwargs, *args, **kwargs):
@@ -364,15 +401,24 @@ def enable(model, k="turbo4", v="turbo4", **options):
             model_kwargs["past_key_values"] = RotaCache(self.config, **options)
 
     def before_forward(module, args, kwargs):
+        kwargs.update(zip(inspect.signature(module.forward).parameters, args))
         if kwargs.get("past_key_values") is None:
             _refuse_packed(kwargs.get("position_ids"), kwargs.get("attention_mask"))
             kwargs["past_key_values"] = RotaCache(module.config, **options)
-        return args, kwargs
+        return (), kwargs
+
+    def after_forward(module, args, kwargs, output):
+        cache = kwargs["past_key_values"]
+        if isinstance(cache, RotaCache) and cache._step is not None:
+            found, wanted = len(cache._step.stored), cache._stored_layers
+            cache._give_up()
+            raise NotImplementedError(f"rota: a forward with {found} of {wanted} layers")
 
     before = model.config.get_text_config(decoder=True)._attn_implementation
-    hook = model.register_forward_pre_hook(before_forward, with_kwargs=True)
+    hooks = (model.register_forward_pre_hook(before_forward, with_kwargs=True),
+             model.register_forward_hook(after_forward, with_kwargs=True))  # fmt: skip
     model._prepare_cache_for_generation = types.MethodType(prepare_cache, model)
-    model._rota = (before, hook)
+    model._rota = (before, hooks)
     set_implementation(model, NAME)
     return model
 
@@ -381,8 +427,9 @@ def disable(model):
     """Takes enable() back. Returns the model."""
     if not hasattr(model, "_rota"):
         return model
-    before, hook = model._rota
-    hook.remove()
+    before, hooks = model._rota
+    for hook in hooks:
+        hook.remove()
     del model._prepare_cache_for_generation, model._rota
     set_implementation(model, before)
     return model

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -96,6 +98,19 @@ bool Elements::is_dense() const noexcept {
   return true;
 }
 
+bool Elements::may_overlap() const noexcept {
+  int axes[] = {0, 1, 2, 3};
+  const auto step = [&](int axis) { return strides[axis] < 0 ? -strides[axis] : strides[axis]; };
+  std::ranges::sort(axes, {}, step);
+  std::int64_t last = 0;  // the farthest element of the axes so far
+  for (const int axis : axes) {
+    if (shape[axis] <= 1) continue;
+    if (step(axis) <= last) return count() > 0;
+    last += step(axis) * static_cast<std::int64_t>(shape[axis] - 1);
+  }
+  return false;
+}
+
 bool Elements::can_be_viewed(std::uint32_t alignment) const noexcept {
   for (int axis = 0; axis < 4; ++axis) {
     if (shape[axis] != 1 && strides[axis] < 0) return false;
@@ -117,6 +132,9 @@ Elements elements_of(const Described& array, const char* name, Dimensions wanted
     elements.shape[missing + axis] = static_cast<std::uint64_t>(array.shape[axis]);
     elements.strides[missing + axis] = array.strides[axis];
   }
+  std::uint64_t bytes = array.element_bytes;
+  for (const std::uint64_t extent : elements.shape) bytes = detail::saturating_multiply(bytes, extent);
+  if (bytes > std::numeric_limits<std::int64_t>::max()) refuse(name, "its shape has more bytes than memory can have");
   return elements;
 }
 
@@ -129,7 +147,8 @@ Target output_or_new(const nb::object& out, nb::dlpack::dtype dtype, const std::
     if (!std::equal(shape.begin(), shape.end(), std::end(elements.shape) - shape.size())) {
       refuse("out", "its shape is not that of the result");
     }
-    return {.array = out, .elements = elements, .dtype = given.dtype()};
+    if (elements.may_overlap()) refuse("out", "its elements overlap");
+    return {.array = out, .held = given, .elements = elements, .dtype = given.dtype()};
   }
   std::size_t bytes = dtype.bits / 8;
   for (const std::size_t extent : shape) bytes *= extent;
@@ -137,7 +156,7 @@ Target output_or_new(const nb::object& out, nb::dlpack::dtype dtype, const std::
   std::byte* const data = memory.get();
   const nb::capsule owner(memory.release(), [](void* pointer) noexcept { delete[] static_cast<std::byte*>(pointer); });
   const nb::ndarray<nb::numpy> made(data, shape.size(), shape.data(), owner, nullptr, dtype);
-  return {.array = nb::cast(made), .elements = elements_of(described(made), "out", wanted), .dtype = dtype};
+  return {.array = nb::cast(made), .held = {}, .elements = elements_of(described(made), "out", wanted), .dtype = dtype};
 }
 
 Call::Memory Call::viewed(const Elements& elements) {

@@ -35,8 +35,11 @@ struct Elements {
   std::uint64_t shape[4] = {1, 1, 1, 1};
   std::int64_t strides[4] = {0, 0, 0, 1};  // elements
 
+  // At most 2^63 bytes in all: elements_of() refuses more.
   std::uint64_t count() const noexcept { return shape[0] * shape[1] * shape[2] * shape[3]; }
   bool is_dense() const noexcept;
+  // Whether one address may be that of two elements, as in an array that was broadcast.
+  bool may_overlap() const noexcept;
   // Whether a view may have them as they are: no stride is negative, and addresses are multiples of `alignment`.
   bool can_be_viewed(std::uint32_t alignment) const noexcept;
 };
@@ -63,6 +66,7 @@ Elements elements_of(const Described& array, const char* name, Dimensions wanted
 // An array that a call writes to: the caller's own, or a new one of NumPy's.
 struct Target {
   nb::object array;
+  nb::ndarray<nb::device::cpu> held;  // keeps the memory where it is
   Elements elements;
   nb::dlpack::dtype dtype;
 };

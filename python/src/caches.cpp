@@ -7,8 +7,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <memory>
+#include <system_error>
 
 #include "arrays.h"
 #include "attention.h"
@@ -57,25 +59,32 @@ class PySequence {
     if (cache_) (void)cache_->cache.close(name_);
   }
 
+  // These take Python's lock, without which another thread might close the sequence meanwhile, and give it back
+  // while they compute.
   void close() {
-    if (cache_) std::exchange(cache_, nullptr)->cache.close(name_).value();
+    const auto owner = std::exchange(cache_, nullptr);
+    const nb::gil_scoped_release unlocked;
+    if (owner) owner->cache.close(name_).value();
   }
-  Cache& cache() const {
+  std::shared_ptr<Cache> cache() const {
     if (!cache_) throw BadResult({.code = Errc::invalid_argument, .message = "the sequence is closed"});
-    return *cache_;
+    return cache_;
   }
   Sequence name() const noexcept { return name_; }
 
   std::shared_ptr<PySequence> fork() const {
-    Cache& owner = cache();
+    const auto owner = cache();
+    const nb::gil_scoped_release unlocked;
     Sequence other;
-    owner.submit([&](Encoder& encoder) { other = owner.cache.fork(encoder, name_).value(); });
-    return std::make_shared<PySequence>(cache_, other);
+    owner->submit([&](Encoder& encoder) { other = owner->cache.fork(encoder, name_).value(); });
+    return std::make_shared<PySequence>(owner, other);
   }
   void truncate(std::uint64_t length) const {
-    cache().submit([&](Encoder& encoder) { cache_->cache.truncate(encoder, name_, length).value(); });
+    const auto owner = cache();
+    const nb::gil_scoped_release unlocked;
+    owner->submit([&](Encoder& encoder) { owner->cache.truncate(encoder, name_, length).value(); });
   }
-  std::uint64_t length() const { return cache().cache.length(name_).value(); }
+  std::uint64_t length() const { return cache()->cache.length(name_).value(); }
 
  private:
   std::shared_ptr<Cache> cache_;
@@ -102,6 +111,7 @@ std::unique_ptr<PyStep> extend(const std::shared_ptr<Cache>& cache,
   std::vector<std::shared_ptr<PySequence>> extended;
   std::vector<std::uint64_t> query_tokens;
   for (const auto& [sequence, tokens] : sequences) {
+    if (!sequence) throw nb::type_error("extend: wanted pairs of a rota.Sequence and a number, found None");
     (void)sequence->cache();  // an error if it is closed
     extensions.push_back({.sequence = sequence->name(), .tokens = tokens});
     query_tokens.push_back(tokens);
@@ -148,12 +158,14 @@ nb::object attend_step(PyStep& self, std::uint32_t layer, const Input& q, double
                        std::string_view mask, std::string_view arithmetic) {
   const Queries queries = queries_of(q, value_dim(self.cache->cache.spec(), layer), out,
                                      {scale, soft_cap, sink_logits, alibi_slopes, mask, arithmetic});
-  const nb::gil_scoped_release unlocked;
-  Call call(self.cache->device);
-  Encoder encoder = call.device().encoder();
-  record_attend(call, encoder, queries, self.step.view(layer).value(),
-                query_tokens ? *query_tokens : self.query_tokens);
-  call.finish(std::move(encoder));
+  {
+    const nb::gil_scoped_release unlocked;
+    Call call(self.cache->device);
+    Encoder encoder = call.device().encoder();
+    record_attend(call, encoder, queries, self.step.view(layer).value(),
+                  query_tokens ? *query_tokens : self.query_tokens);
+    call.finish(std::move(encoder));
+  }
   return queries.out.array;
 }
 
@@ -163,35 +175,44 @@ nb::object update(PyStep& self, std::uint32_t layer, const Input& q, const Input
                   std::string_view mask, std::string_view arithmetic) {
   const Queries queries = queries_of(q, value_dim(self.cache->cache.spec(), layer), out,
                                      {scale, soft_cap, sink_logits, alibi_slopes, mask, arithmetic});
-  const nb::gil_scoped_release unlocked;
-  Call call(self.cache->device);
-  Encoder encoder = call.device().encoder();
-  record_append(self, call, encoder, layer, k, v);
-  record_attend(call, encoder, queries, self.step.view(layer).value(), self.query_tokens);
-  call.finish(std::move(encoder));
+  {
+    const nb::gil_scoped_release unlocked;
+    Call call(self.cache->device);
+    Encoder encoder = call.device().encoder();
+    record_append(self, call, encoder, layer, k, v);
+    record_attend(call, encoder, queries, self.step.view(layer).value(), self.query_tokens);
+    call.finish(std::move(encoder));
+  }
   return queries.out.array;
 }
 
-nb::object save(const PySequence& self, const std::optional<std::string>& path, std::uint64_t begin,
+nb::object save(const PySequence& self, const nb::object& given, std::uint64_t begin,
                 std::optional<std::uint64_t> end) {
+  std::optional<std::string> path;
+  if (!given.is_none()) path = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(given));
+  const auto owner = self.cache();
   std::vector<std::byte> bytes;
   {
     const nb::gil_scoped_release unlocked;
     std::ofstream file;
-    if (path) file.open(*path, std::ios::binary | std::ios::trunc);
+    const auto failed = [&] {
+      return Error{.code = Errc::io, .message = *path + ": " + std::generic_category().message(errno)};
+    };
     const auto sink = [&](std::span<const std::byte> part) -> Status {
       if (!path) {
         bytes.insert(bytes.end(), part.begin(), part.end());
         return {};
       }
+      // Only now: a call that is refused leaves a file as it was.
+      if (!file.is_open()) file.open(*path, std::ios::binary | std::ios::trunc);
       file.write(reinterpret_cast<const char*>(part.data()), static_cast<std::streamsize>(part.size()));
-      if (!file) return Error{.code = Errc::io, .message = "could not write to " + *path};
+      if (!file) return failed();
       return {};
     };
-    self.cache().cache.save(self.name(), sink, {.begin = begin, .end = end}).value();
+    owner->cache.save(self.name(), sink, {.begin = begin, .end = end}).value();
     if (path) {
       file.close();
-      if (!file) throw BadResult({.code = Errc::io, .message = "could not write to " + *path});
+      if (!file) throw BadResult(failed());
     }
   }
   if (path) return nb::none();
@@ -247,14 +268,12 @@ nb::dict counters(const std::shared_ptr<Cache>& cache) {
 }
 
 void bind_sequence(nb::module_& module) {
-  using Unlocked = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<PySequence>(module, "Sequence", "A sequence of a cache. It is closed when nothing refers to it any more.")
       .def_prop_ro("length", &PySequence::length, "Tokens.")
       .def("__len__", &PySequence::length)
-      .def("fork", &PySequence::fork, Unlocked(), "A second sequence with the same tokens, which shares full pages.")
-      .def("truncate", &PySequence::truncate, "length"_a, Unlocked(),
-           "Takes back the newest tokens, so that `length` are left.")
-      .def("close", &PySequence::close, Unlocked(), "Gives the pages back.")
+      .def("fork", &PySequence::fork, "A second sequence with the same tokens, which shares full pages.")
+      .def("truncate", &PySequence::truncate, "length"_a, "Takes back the newest tokens, so that `length` are left.")
+      .def("close", &PySequence::close, "Gives the pages back.")
       .def("save", &save, "path"_a = nb::none(), nb::kw_only(), "begin"_a = 0, "end"_a = nb::none(),
            "Writes the sequence to a file, or returns it as bytes. `begin` and `end` are positions of whole pages.");
 }

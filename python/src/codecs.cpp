@@ -55,6 +55,7 @@ void bind_codecs(nb::module_& module) {
       .def_ro("key_mean", &Turbo::key_mean)
       .def_ro("seed", &Turbo::seed)
       .def("__eq__", [](const Turbo& a, const Turbo& b) { return a == b; })
+      .def("__hash__", [](const Turbo& turbo) { return std::uint64_t{turbo.seed} * 31 + turbo.bits; })
       .def("__repr__", &to_text);
 }
 

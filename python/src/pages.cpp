@@ -219,7 +219,8 @@ void bind_pages(nb::module_& module) {
                    [](const PageFormat& format) {
                      return 8.0 * static_cast<double>(page_bytes(format)) / (format.tokens * format.head_dim);
                    })
-      .def("__eq__", [](const PageFormat& a, const PageFormat& b) { return a == b; });
+      .def("__eq__", [](const PageFormat& a, const PageFormat& b) { return a == b; })
+      .def("__hash__", [](const PageFormat& format) { return std::uint64_t{format.head_dim} * 31 + format.bits(); });
   module.def("seal", &seal_array, "x"_a, "format"_a, nb::kw_only(), "out"_a = nb::none(), "device"_a = nb::none(),
              kSealDoc);
   module.def("unseal", &unseal_array, "pages"_a, "format"_a, nb::kw_only(), "out"_a = nb::none(), "dtype"_a = "f32",

@@ -37,8 +37,11 @@ True
 )";
 
 std::vector<std::uint32_t> layers_of(const nb::object& layers) {
-  if (nb::isinstance<nb::int_>(layers)) return first_layers(nb::cast<std::uint32_t>(layers));
-  return nb::cast<std::vector<std::uint32_t>>(nb::list(layers));
+  std::uint32_t count = 0;
+  std::vector<std::uint32_t> numbers;
+  if (nb::try_cast(layers, count)) return first_layers(count);
+  if (!nb::try_cast(layers, numbers)) throw nb::type_error("layers: wanted a count, or a list of numbers from 0 on");
+  return numbers;
 }
 
 // Keywords of KvGroup besides its shape.
@@ -68,8 +71,11 @@ KvGroup make_group(const nb::object& layers, std::uint32_t kv_heads, std::uint32
   group.window = options.window;
   group.keep_sinks = options.keep_sinks;
   group.v_in_k = options.v_in_k;
-  for (const auto [layer, from] : options.shared) {
-    group.shared.push_back({.layer = nb::cast<std::uint32_t>(layer), .from = nb::cast<std::uint32_t>(from)});
+  for (const auto [key, value] : options.shared) {
+    std::uint32_t layer = 0;
+    std::uint32_t from = 0;
+    if (!nb::try_cast(key, layer) || !nb::try_cast(value, from)) throw nb::type_error("shared: wanted {layer: layer}");
+    group.shared.push_back({.layer = layer, .from = from});
   }
   return group;
 }

@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import sys
 import threading
 
 import numpy
@@ -89,6 +90,38 @@ def test_outputs_are_written_where_they_are():
         rota.attend(q, k, k, scale=0.25, out=[[0.0]])
 
 
+def test_outputs_that_overlap_are_refused():
+    tricks = numpy.lib.stride_tricks
+    q, k = random(4, 1, 64), random(9, 1, 64, seed=1)
+    for out in (tricks.as_strided(numpy.zeros(67, numpy.float32), (4, 1, 64), (4, 0, 4))[::-1],
+                numpy.broadcast_to(numpy.zeros((1, 1, 64), numpy.float32), (4, 1, 64))):  # fmt: skip
+        with pytest.raises((rota.Error, TypeError)):
+            rota.attend(q, k, k, scale=0.1, out=out)
+    format = rota.PageFormat("turbo4", "values", 64)
+    out = tricks.as_strided(numpy.zeros((128, 2, 64), numpy.float32), (2, 128, 2, 64), (0, 512, 256, 4))
+    with pytest.raises(rota.Error, match="overlap"):
+        rota.unseal(rota.seal(random(2, 128, 2, 64), format), format, out=out)
+
+
+def test_an_output_is_counted_once_more_only_with_pythons_lock():
+    """Another thread that binds and drops the same array finds its reference count whole."""
+    out, x, done = numpy.zeros((1, 1, 16), numpy.float32), random(1, 1, 16), threading.Event()
+
+    def bind():
+        while not done.is_set():
+            for name in (out, out, out, out):
+                del name
+
+    thread = threading.Thread(target=bind)
+    before = sys.getrefcount(out)
+    thread.start()
+    for _ in range(400):
+        rota.rope(x, [1], theta=1e4, out=out)
+    done.set()
+    thread.join()
+    assert sys.getrefcount(out) <= before + 1
+
+
 def test_sequences_fork_truncate_leave_and_return(tmp_path):
     x = random(300, 2, 64)
     group = rota.KvGroup(2, 2, 64, k="turbo4", v="turbo4")
@@ -102,7 +135,7 @@ def test_sequences_fork_truncate_leave_and_return(tmp_path):
     append(one, x)
     other = one.fork()
     saved = one.save()
-    one.save(str(tmp_path / "one"))
+    one.save(tmp_path / "one")
     assert (tmp_path / "one").read_bytes() == saved
     loaded, mapped = cache.load(saved), cache.load(tmp_path / "one")
     assert cache.load(saved, tokens=128).length == 128
@@ -143,6 +176,10 @@ def test_limits_are_errors_with_a_code():
         lambda: rota.KvGroup(1, 2, 64, dense="turbo4"),
         lambda: rota.KvGroup(1, -2, 64),
         lambda: rota.KvCache([]),
+        lambda: rota.KvGroup(-1, 2, 64),
+        lambda: rota.KvGroup(1, 2, 64, shared={"a": 0}),
+        lambda: rota.KvCache([rota.KvGroup(1, 2, 64)]).extend([(None, 4)]),
+        lambda: rota.KvCache([rota.KvGroup(1, 2, 64)]).open_sequence().save("/no/such/folder/file"),
         lambda: rota.KvCache([rota.KvGroup(1, 2, 64)], layer_order="backwards"),
         lambda: rota.PageFormat("f16", "keys", 64),
         lambda: rota.PageFormat("turbo4", "keys", 17),

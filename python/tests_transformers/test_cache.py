@@ -62,7 +62,8 @@ def test_a_forward_that_fails_leaves_the_cache_as_it_was(model):
     with pytest.raises(KeyboardInterrupt):
         logits(model, more, past_key_values=cache)
     hook.remove()
-    got = logits(model, more, past_key_values=cache)
+    with pytest.warns(UserWarning, match="after 2 of 4 layers"):
+        got = logits(model, more, past_key_values=cache)
     assert [row.length for row in cache.rows] == [24, 24] and cache.get_seq_length() == 24
     rota.transformers.disable(model)
     want = logits(model, torch.cat([ids, more], 1))[:, -4:]
@@ -114,18 +115,59 @@ def refused(model, match, call):
 
 def test_refuses_what_it_does_not_compute(model):
     ids = random_ids(2, 8)
-    refused(model, "four dimensions", lambda m: m(input_ids=ids, attention_mask=torch.ones(2, 1, 8, 8).bool()))
+    refused(model, "caller's own", lambda m: m(input_ids=ids, attention_mask=torch.ones(2, 1, 8, 8).bool()))
     refused(model, "attention weights", lambda m: m(input_ids=ids, output_attentions=True))
-    refused(model, "wants a RotaCache", lambda m: m(input_ids=ids, past_key_values=transformers.DynamicCache()))
-    refused(model, "wants a RotaCache", lambda m: m.generate(ids, cache_implementation="static", max_new_tokens=3))
+    refused(model, "do not come from a RotaCache", lambda m: m(input_ids=ids, past_key_values=transformers.DynamicCache()))
+    refused(model, "cache_implementation", lambda m: m.generate(ids, cache_implementation="static", max_new_tokens=3))
     packed = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
     refused(model, "packed", lambda m: m(input_ids=ids[:1], position_ids=packed))
+    refused(model, "packed", lambda m: m(ids[:1], None, packed))
     refused(model, "holds 2 rows", lambda m: [m(input_ids=x, past_key_values=c)
                                               for c in [RotaCache(m.config)] for x in (ids, ids[:1])])  # fmt: skip
     refused(model, "negative", lambda m: RotaCache(m.config).crop(3))
     rota.transformers.enable(model)
     with pytest.raises(NotImplementedError, match="no_grad"):
         model(input_ids=ids)
+
+
+def test_refuses_a_mask_that_changes_its_mind(model):
+    ids, more = random_ids(2, 8), random_ids(2, 2, seed=3)
+    mask = torch.ones(2, 10, dtype=torch.long)
+    mask[0, :3] = 0
+    rota.transformers.enable(model, k="f32", v="f32")
+    for first, second in ((None, mask), (mask[:, :8], None), (mask[:, :8], torch.ones_like(mask)), (None, mask[:, :9])):
+        cache = RotaCache(model.config, k="f32", v="f32")
+        logits(model, ids, attention_mask=first, past_key_values=cache)
+        with pytest.raises((NotImplementedError, ValueError), match="attention mask"):
+            logits(model, more, attention_mask=second, past_key_values=cache)
+
+
+def test_crop_removes_columns(model):
+    """Of a row whose newest column is padding no token goes."""
+    ids, more = random_ids(2, 8), random_ids(2, 2, seed=3)
+    mask = torch.ones(2, 8, dtype=torch.long)
+    mask[1, 7] = 0
+    after = torch.ones(2, 9, dtype=torch.long)
+    want_cache = transformers.DynamicCache(config=model.config)
+    logits(model, ids, attention_mask=mask, past_key_values=want_cache)
+    want_cache.crop(-1)
+    want = logits(model, more, attention_mask=after, past_key_values=want_cache)
+    rota.transformers.enable(model, k="f32", v="f32")
+    cache = RotaCache(model.config, k="f32", v="f32")
+    logits(model, ids, attention_mask=mask, past_key_values=cache)
+    cache.crop(-1)
+    assert [row.length for row in cache.rows] == [7, 7] and cache.get_seq_length() == 7
+    torch.testing.assert_close(logits(model, more, attention_mask=after, past_key_values=cache), want, atol=1e-4, rtol=0)
+
+
+def test_refuses_a_model_that_lacks_layers(model):
+    rota.transformers.enable(model)
+    layers, model.model.layers = model.model.layers, model.model.layers[:2]
+    with torch.no_grad(), pytest.raises(NotImplementedError, match="2 of 4 layers"):
+        model(input_ids=random_ids(1, 4))
+    rota.transformers.disable(model)
+    with pytest.raises(NotImplementedError, match=r"lacks layers \[2, 3\]"):
+        rota.transformers.enable(model)
 
 
 def test_refuses_padding_behind_tokens_in_windows():
@@ -146,3 +188,9 @@ def test_refuses_bad_options_at_once(model):
     with pytest.raises(rota.Error, match="vulkan:9"):
         rota.transformers.enable(model, device="vulkan:9")
     assert model.config._attn_implementation != "rota"
+    rota.transformers.enable(model)
+    with pytest.raises(rota.Error, match="turbo7"):
+        rota.transformers.enable(model, k="turbo7")
+    assert model.config._attn_implementation == "rota", "as it was"
+    with pytest.raises(NotImplementedError, match="float64"):
+        rota.transformers.enable(tiny("llama").double())

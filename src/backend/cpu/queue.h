@@ -80,7 +80,7 @@ class Queue {
   std::mutex mutex_;  // guards what follows; atomics are also read without it
   std::condition_variable pushed_, finished_;
   std::deque<Job> jobs_;
-  std::uint64_t newest_ticket_ = 0;  // that was pushed
+  std::uint64_t newest_ticket_ = 0;          // that was pushed
   std::vector<std::uint32_t> free_numbers_;  // of threads that are not our own, while they help
   std::atomic<bool> led_ = false;
   std::atomic<bool> unled_ = false;  // has_unled(), for those who spin

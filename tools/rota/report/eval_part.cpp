@@ -68,14 +68,15 @@ void add_panel(Panels& panels, LineChart chart, const std::vector<Eval>& files, 
   std::size_t left = 0;
   for (const auto& [file, row] : entries) {
     const Place place = place_of_row(*row);
-    const bool draw = place.x && place.y.value_or(0) > 0 && (!few || row->bits_stored < kFewBits);
+    const double y = place.y.value_or(0);
+    const bool draw = place.x && y > 0 && (!few || row->bits_stored < kFewBits);
     Series* const series = draw ? lines.find(with_label(line_of(*row), files, file)) : nullptr;
     if (series == nullptr || series->points.size() == kMostPoints) {
       ++left;
       continue;
     }
-    series->points.push_back({.x = *place.x,
-                              .y = *place.y,
+    series->points.push_back({.x = place.x.value_or(0),
+                              .y = y,
                               .name = named.insert(row->codec).second ? cut(row->codec, 12) : std::string(),
                               .note = note_of(*row)});
   }
