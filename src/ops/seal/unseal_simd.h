@@ -15,18 +15,16 @@ namespace simd = codec::ROTA_ISA;
 ROTA_SIMD_INLINE void look_up(const UnsealCall& call, const std::uint8_t* codes, std::int32_t* levels) noexcept {
   const std::uint64_t dim = call.params.layout_.dim;
 #if ROTA_ISA_WIDTH == 16
-  const __m512i table = _mm512_loadu_si512(call.levels);
-  const bool in_register = call.params.layout_.bits <= 4;
-  for (std::uint64_t i = 0; i < dim; i += simd::kLanes) {
-    const auto bytes = simd::load_bits<__m128i>(codes + i);
-    const __m512i code = _mm512_maskz_cvtepu8_epi32(0xffff, bytes);
-    const __m512i level = in_register ? _mm512_maskz_permutexvar_epi32(0xffff, code, table)
-                                      : _mm512_mask_i32gather_epi32(code, 0xffff, code, call.levels, 4);
-    _mm512_store_si512(levels + i, level);
+  if (call.params.layout_.bits <= 4) {
+    const __m512i table = _mm512_loadu_si512(call.levels);
+    for (std::uint64_t i = 0; i < dim; i += simd::kLanes) {
+      const __m512i code = _mm512_maskz_cvtepu8_epi32(0xffff, simd::load_bits<__m128i>(codes + i));
+      _mm512_store_si512(levels + i, _mm512_maskz_permutexvar_epi32(0xffff, code, table));
+    }
+    return;
   }
-#else
-  for (std::uint64_t i = 0; i < dim; ++i) levels[i] = call.levels[codes[i]];
 #endif
+  for (std::uint64_t i = 0; i < dim; ++i) levels[i] = call.levels[codes[i]];
 }
 
 ROTA_SIMD void unseal_token(const UnsealCall& call, const std::uint8_t* codes, float factor, const float* mean,
