@@ -50,7 +50,9 @@ DeviceOptions options_under_test() {
 void ValidationLog::add(std::string_view message) {
   // The layers wait at most ten seconds for a thread of their own, which a busy machine may keep from running, and call
   // that "most likely a validation bug" themselves.
-  if (message.find("UNASSIGNED-VkSemaphore-state-timeout") != std::string_view::npos) return;
+  for (const char* const of : {"UNASSIGNED-VkSemaphore-state-timeout", "UNASSIGNED-VkFence-state-timeout"}) {
+    if (message.find(of) != std::string_view::npos) return;
+  }
   const std::lock_guard lock(mutex_);
   messages_.emplace_back(message);
 }
