@@ -40,7 +40,7 @@ function(rota_compile_options target)
                       -Wno-missing-field-initializers -ffp-contract=off $<$<BOOL:${ROTA_WERROR}>:-Werror>)
   # g++ 12 at -O3 sees overlaps and overruns in the standard library itself: https://gcc.gnu.org/PR105651
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overread;-Wno-stringop-overflow>")
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict;-Wno-stringop-overread>")
   endif()
   if(ROTA_HAS_STACK_CLASH_PROTECTION)
     target_compile_options(${target} PRIVATE -fstack-clash-protection)
