@@ -36,7 +36,7 @@ Status kv_codec_of(const Where& where, const char* name, const Where& of_options
   to = *named;
   if (options == nullptr) return {};
   auto sealed = sealed_codec(to);
-  if (!sealed) return refuse(of_options, "given", "NULL: " + std::string(name) + " has no options");
+  if (!sealed) return refuse(of_options, "given", joined({"NULL: ", name, " has no options"}));
   rota_codec_options taken;
   if (Status status = take(of_options, options, taken); !status) return status;
   if (Status status = take_options(of_options, taken, *sealed); !status) return status;

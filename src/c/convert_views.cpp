@@ -74,7 +74,7 @@ Result<Codec> sealed_codec_of(const Where& where, const char* name) {
   const auto codec = codec_named(name);
   if (!codec) return Error{codec.error().code, where.text() + ": " + codec.error().message};
   const auto sealed = sealed_codec(codec.value());
-  if (!sealed) return refuse(where, std::string_view(name), "a codec of sealed pages, such as \"turbo4\"");
+  if (!sealed) return refuse(where, joined({"\"", name, "\""}), "a codec of sealed pages, such as \"turbo4\"");
   return *sealed;
 }
 

@@ -49,7 +49,13 @@ std::string Where::text() const {
     whole += outer->outer == nullptr ? ": " : ".";
   }
   whole += name;
-  if (index != kNoIndex) whole += "[" + std::to_string(index) + "]";
+  if (index != kNoIndex) whole += joined({"[", std::to_string(index), "]"});
+  return whole;
+}
+
+std::string joined(std::initializer_list<std::string_view> texts) {
+  std::string whole;
+  for (const std::string_view text : texts) whole += text;
   return whole;
 }
 
@@ -64,7 +70,7 @@ Error refuse(const Where& where, std::string_view found, std::string_view wanted
 
 Status check_index(const Where& where, std::size_t index, std::size_t count) {
   if (index < count) return {};
-  return refuse(where, std::to_string(index), "less than " + std::to_string(count));
+  return refuse(where, std::to_string(index), joined({"less than ", std::to_string(count)}));
 }
 
 rota_status told(const Status& status) noexcept {

@@ -44,7 +44,7 @@ Status take_bytes(const Where& where, const void* from, const Rules& rules, void
   if (size > rules.size && !all_zero(static_cast<const std::byte*>(from) + rules.size, size - rules.size)) {
     return refuse(where.in("struct_size"),
                   std::to_string(size) + ", with members that this library does not know and that are not 0",
-                  "what a " + std::string(rules.name) + " of " + std::to_string(rules.size) + " bytes can say",
+                  joined({"what a ", rules.name, " of ", std::to_string(rules.size), " bytes can say"}),
                   Errc::unsupported);
   }
   std::memcpy(to, rules.defaults, rules.size);
@@ -75,8 +75,7 @@ rota_status rota_struct_init(const char* name, void* structure, size_t struct_si
     if (rota::Status status = check_given(call.in("name"), name); !status) return status;
     const auto rules =
         std::ranges::find_if(kAllRules, [&](const Rules& one) { return one.name == std::string_view(name); });
-    if (rules == kAllRules.end())
-      return refuse(call.in("name"), "\"" + std::string(name) + "\"", "a struct of rota/c.h");
+    if (rules == kAllRules.end()) return refuse(call.in("name"), joined({"\"", name, "\""}), "a struct of rota/c.h");
     const Where place = call.in("structure");
     if (rota::Status status = check_given(place, structure); !status) return status;
     if (rota::Status status = check_number(place, struct_size, *rules); !status) return status;
