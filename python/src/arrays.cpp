@@ -24,10 +24,6 @@ std::string describe(const nb::dlpack::dtype& dtype) {
   return code + std::to_string(dtype.bits);
 }
 
-[[noreturn]] void refuse(const char* name, const std::string& what) {
-  throw BadResult({.code = Errc::invalid_argument, .message = std::string(name) + ": " + what});
-}
-
 // Calls row(offset in elements, dense index) for each vector along the last dimension.
 template <class Row>
 void for_each_row(const Elements& elements, Row&& row) {
@@ -64,7 +60,22 @@ void copy(const Elements& elements, std::byte* dense, bool into_array) {
 
 std::uint64_t size_bytes(const Elements& elements) { return elements.count() * elements.element_bytes; }
 
+// [token, head, dim] of memory that elements of three dimensions have.
+MutView view_of(const Call::Memory& memory, const Elements& elements, DType dtype) {
+  return {.buffer = memory.buffer,
+          .dtype = dtype,
+          .shape = {elements.shape[1], elements.shape[2], elements.shape[3]},
+          .offset = memory.offset,
+          .token_stride = memory.strides[1],
+          .head_stride = memory.strides[2],
+          .dim_stride = memory.strides[3]};
+}
+
 }  // namespace
+
+void refuse(const char* argument, const std::string& what) {
+  throw BadResult({.code = Errc::invalid_argument, .message = std::string(argument) + ": " + what});
+}
 
 DType dtype_of(const nb::dlpack::dtype& dtype, const char* name) {
   for (const DTypeInfo& known : kDTypes) {
@@ -82,11 +93,11 @@ nb::dlpack::dtype numpy_dtype(DType dtype) {
           1};
 }
 
-DType dtype_named(const std::string& name) {
+DType dtype_named(std::string_view name, const char* argument) {
   for (const DTypeInfo& known : kDTypes) {
     if (known.name == name) return known.dtype;
   }
-  refuse("dtype", "wanted f32, f16 or bf16, found " + name);
+  refuse(argument, "wanted f32, f16 or bf16, found " + std::string(name));
 }
 
 bool Elements::is_dense() const noexcept {
@@ -159,17 +170,18 @@ Target output_or_new(const nb::object& out, nb::dlpack::dtype dtype, const std::
   return {.array = nb::cast(made), .held = {}, .elements = elements_of(described(made), "out", wanted), .dtype = dtype};
 }
 
-Call::Memory Call::viewed(const Elements& elements) {
+std::optional<Call::Memory> Call::viewed(const Elements& elements, std::uint32_t alignment) {
+  const bool on_host = device_.info().kind == DeviceKind::cpu;
+  if (!on_host || !elements.can_be_viewed(alignment) || elements.count() == 0) return {};
   std::uint64_t last = 0;
   Memory memory;
   for (int axis = 0; axis < 4; ++axis) {
     // NumPy says nothing of the stride of a dimension of one.
     memory.strides[axis] = elements.shape[axis] == 1 ? 0 : static_cast<std::uint64_t>(elements.strides[axis]);
-    last += elements.shape[axis] == 0 ? 0 : (elements.shape[axis] - 1) * memory.strides[axis];
+    last += (elements.shape[axis] - 1) * memory.strides[axis];
   }
   if (elements.shape[3] == 1) memory.strides[3] = 1;
-  const std::span all(elements.data, elements.count() == 0 ? 0 : (last + 1) * elements.element_bytes);
-  memory.buffer = device_.wrap(all).value();
+  memory.buffer = device_.wrap({elements.data, (last + 1) * elements.element_bytes}).value();
   return memory;
 }
 
@@ -183,10 +195,13 @@ Call::Memory Call::staged(const Elements& elements, Buffer buffer) const {
   return memory;
 }
 
+Buffer Call::room_for(const Elements& elements) {
+  return device_.allocate(std::max<std::uint64_t>(size_bytes(elements), 1)).value();
+}
+
 Call::Memory Call::input(const Elements& elements, std::uint32_t alignment) {
-  const bool on_host = device_.info().kind == DeviceKind::cpu;
-  if (on_host && elements.can_be_viewed(alignment) && elements.count() > 0) return viewed(elements);
-  Buffer buffer = device_.allocate(std::max<std::uint64_t>(size_bytes(elements), 1)).value();
+  if (auto memory = viewed(elements, alignment)) return *std::move(memory);
+  Buffer buffer = room_for(elements);
   if (elements.is_dense()) {
     buffer.write({elements.data, size_bytes(elements)}).value();
   } else {
@@ -198,9 +213,8 @@ Call::Memory Call::input(const Elements& elements, std::uint32_t alignment) {
 }
 
 Call::Memory Call::output(const Elements& elements, std::uint32_t alignment) {
-  const bool on_host = device_.info().kind == DeviceKind::cpu;
-  if (on_host && elements.can_be_viewed(alignment) && elements.count() > 0) return viewed(elements);
-  Buffer buffer = device_.allocate(std::max<std::uint64_t>(size_bytes(elements), 1)).value();
+  if (auto memory = viewed(elements, alignment)) return *std::move(memory);
+  Buffer buffer = room_for(elements);
   returned_.push_back({.to = elements, .from = buffer});
   return staged(elements, std::move(buffer));
 }
@@ -208,26 +222,12 @@ Call::Memory Call::output(const Elements& elements, std::uint32_t alignment) {
 View Call::view(const Input& array, const char* name) {
   const Elements elements = elements_of(described(array), name);
   const DType dtype = dtype_of(array.dtype(), name);
-  const Memory memory = input(elements);
-  return {.buffer = memory.buffer,
-          .dtype = dtype,
-          .shape = {elements.shape[1], elements.shape[2], elements.shape[3]},
-          .offset = memory.offset,
-          .token_stride = memory.strides[1],
-          .head_stride = memory.strides[2],
-          .dim_stride = memory.strides[3]};
+  return view_of(input(elements), elements, dtype);
 }
 
 MutView Call::mut_view(const Target& target, const char* name) {
-  const Elements& elements = target.elements;
-  const Memory memory = output(elements);
-  return {.buffer = memory.buffer,
-          .dtype = dtype_of(target.dtype, name),
-          .shape = {elements.shape[1], elements.shape[2], elements.shape[3]},
-          .offset = memory.offset,
-          .token_stride = memory.strides[1],
-          .head_stride = memory.strides[2],
-          .dim_stride = memory.strides[3]};
+  const DType dtype = dtype_of(target.dtype, name);
+  return view_of(output(target.elements), target.elements, dtype);
 }
 
 void Call::finish(Encoder&& encoder) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // Arrays of other libraries, by DLPack or the buffer protocol, as views of a device.
@@ -25,8 +26,11 @@ DType dtype_of(const nb::dlpack::dtype& dtype, const char* name);
 // The inverse, for new arrays. NumPy has no bf16: an error.
 nb::dlpack::dtype numpy_dtype(DType dtype);
 
-// The type with that name: "f32", "f16" or "bf16".
-DType dtype_named(const std::string& name);
+// The type with that name: "f32", "f16" or "bf16". An error names the argument.
+DType dtype_named(std::string_view name, const char* argument);
+
+// An argument's error.
+[[noreturn]] void refuse(const char* argument, const std::string& what);
 
 // Where elements of an array with four dimensions or fewer are: missing dimensions in front are 1.
 struct Elements {
@@ -93,8 +97,13 @@ class Call {
   View view(const Input& array, const char* name);
   MutView mut_view(const Target& target, const char* name);
 
-  // Submits, waits and brings outputs back.
-  void finish(Encoder&& encoder);
+  // Runs work(encoder), submits, waits and brings outputs back.
+  template <class Work>
+  void run(Work&& work) {
+    Encoder encoder = device_.encoder();
+    work(encoder);
+    finish(std::move(encoder));
+  }
 
   Device& device() noexcept { return device_; }
 
@@ -103,12 +112,24 @@ class Call {
     Elements to;
     Buffer from;
   };
-  Memory viewed(const Elements& elements);
+  void finish(Encoder&& encoder);
+  // The array's own memory, if the device can have it as it is.
+  std::optional<Memory> viewed(const Elements& elements, std::uint32_t alignment);
+  Buffer room_for(const Elements& elements);
   Memory staged(const Elements& elements, Buffer buffer) const;
 
   Device device_;
   std::vector<Returned> returned_;
 };
+
+// Runs work(call, encoder) on the device, without Python's lock: it takes what `work` refers to, and makes nothing of
+// Python's.
+template <class Work>
+void run_unlocked(Device device, Work&& work) {
+  const nb::gil_scoped_release unlocked;
+  Call call(std::move(device));
+  call.run([&](Encoder& encoder) { work(call, encoder); });
+}
 
 // The process's CPU device, with all its threads. A child of fork() gets its own.
 Device default_device();

@@ -13,9 +13,7 @@ constexpr std::pair<std::string_view, Arithmetic> kArithmetics[] = {{"stored", A
 std::optional<View> per_head(Call& call, const Input* array, const char* name) {
   if (array == nullptr) return {};
   Elements elements = elements_of(described(*array), name, {.least = 1, .most = 4});
-  if (!elements.is_dense()) {
-    throw BadResult({.code = Errc::invalid_argument, .message = std::string(name) + ": wanted an array without gaps"});
-  }
+  if (!elements.is_dense()) refuse(name, "wanted an array without gaps");
   const std::uint64_t heads = elements.count();
   elements = {.data = elements.data, .element_bytes = elements.element_bytes, .shape = {1, 1, 1, heads}};
   return View{.buffer = call.input(elements).buffer,

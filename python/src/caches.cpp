@@ -131,7 +131,7 @@ std::uint64_t value_dim(const KvCacheSpec& spec, std::uint32_t layer) {
       return group.value_dim.value_or(group.head_dim);
     }
   }
-  throw BadResult({.code = Errc::invalid_argument, .message = "no group has layer " + std::to_string(layer)});
+  refuse("layer", "no group has " + std::to_string(layer));
 }
 
 void record_append(PyStep& self, Call& call, Encoder& encoder, std::uint32_t layer, const Input& k,
@@ -145,11 +145,8 @@ void record_append(PyStep& self, Call& call, Encoder& encoder, std::uint32_t lay
 }
 
 void append(PyStep& self, std::uint32_t layer, const Input& k, const std::optional<Input>& v) {
-  const nb::gil_scoped_release unlocked;
-  Call call(self.cache->device);
-  Encoder encoder = call.device().encoder();
-  record_append(self, call, encoder, layer, k, v);
-  call.finish(std::move(encoder));
+  run_unlocked(self.cache->device,
+               [&](Call& call, Encoder& encoder) { record_append(self, call, encoder, layer, k, v); });
 }
 
 nb::object attend_step(PyStep& self, std::uint32_t layer, const Input& q, double scale, const nb::object& out,
@@ -158,14 +155,10 @@ nb::object attend_step(PyStep& self, std::uint32_t layer, const Input& q, double
                        std::string_view mask, std::string_view arithmetic) {
   const Queries queries = queries_of(q, value_dim(self.cache->cache.spec(), layer), out,
                                      {scale, soft_cap, sink_logits, alibi_slopes, mask, arithmetic});
-  {
-    const nb::gil_scoped_release unlocked;
-    Call call(self.cache->device);
-    Encoder encoder = call.device().encoder();
+  run_unlocked(self.cache->device, [&](Call& call, Encoder& encoder) {
     record_attend(call, encoder, queries, self.step.view(layer).value(),
                   query_tokens ? *query_tokens : self.query_tokens);
-    call.finish(std::move(encoder));
-  }
+  });
   return queries.out.array;
 }
 
@@ -175,14 +168,10 @@ nb::object update(PyStep& self, std::uint32_t layer, const Input& q, const Input
                   std::string_view mask, std::string_view arithmetic) {
   const Queries queries = queries_of(q, value_dim(self.cache->cache.spec(), layer), out,
                                      {scale, soft_cap, sink_logits, alibi_slopes, mask, arithmetic});
-  {
-    const nb::gil_scoped_release unlocked;
-    Call call(self.cache->device);
-    Encoder encoder = call.device().encoder();
+  run_unlocked(self.cache->device, [&](Call& call, Encoder& encoder) {
     record_append(self, call, encoder, layer, k, v);
     record_attend(call, encoder, queries, self.step.view(layer).value(), self.query_tokens);
-    call.finish(std::move(encoder));
-  }
+  });
   return queries.out.array;
 }
 

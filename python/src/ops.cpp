@@ -43,26 +43,22 @@ nb::object attend_dense(const Input& q, const Input& k, const Input& v, double s
   const Elements values = elements_of(described(v), "v");
   const Queries queries =
       queries_of(q, values.shape[3], out, {scale, soft_cap, sink_logits, alibi_slopes, mask, "stored"});
-  {
-    const nb::gil_scoped_release unlocked;
-    Call call(device_or_default(device));
-    const auto slots = [](const View& view) {
-      return SlotView{.buffer = view.buffer,
-                      .dtype = view.dtype,
-                      .shape = {1, view.shape.tokens, view.shape.heads, view.shape.dim},
-                      .offset = view.offset,
-                      .slot_stride = view.token_stride,
-                      .head_stride = view.head_stride,
-                      .dim_stride = view.dim_stride};
-    };
+  const auto slots = [](const View& view) {
+    return SlotView{.buffer = view.buffer,
+                    .dtype = view.dtype,
+                    .shape = {1, view.shape.tokens, view.shape.heads, view.shape.dim},
+                    .offset = view.offset,
+                    .slot_stride = view.token_stride,
+                    .head_stride = view.head_stride,
+                    .dim_stride = view.dim_stride};
+  };
+  run_unlocked(device_or_default(device), [&](Call& call, Encoder& encoder) {
     const View keys = call.view(k, "k");
     const std::uint64_t tokens = keys.shape.tokens, query_tokens = queries.out.elements.shape[1];
     const TokenRun run{.tokens = tokens, .position = 0, .capacity = tokens};
-    Encoder encoder = call.device().encoder();
     record_attend(call, encoder, queries, KvView::of_slots(slots(keys), slots(call.view(v, "v")), std::span(&run, 1)),
                   std::span(&query_tokens, 1));
-    call.finish(std::move(encoder));
-  }
+  });
   return queries.out.array;
 }
 
@@ -78,14 +74,10 @@ nb::object rope_array(const Input& x, const std::vector<std::int64_t>& positions
                       .rope_dim = rope_dim,
                       .factors = std::move(factors),
                       .interpolation = interpolation};
-  {
-    const nb::gil_scoped_release unlocked;
-    Call call(device_or_default(device));
+  run_unlocked(device_or_default(device), [&](Call& call, Encoder& encoder) {
     const RopeTensor tensor{.from = call.view(x, "x"), .to = call.mut_view(to, "out")};
-    Encoder encoder = call.device().encoder();
     rope(encoder, {.tensors = std::span(&tensor, 1), .positions = positions, .rotary = rotary});
-    call.finish(std::move(encoder));
-  }
+  });
   return to.array;
 }
 

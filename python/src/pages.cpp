@@ -50,17 +50,11 @@ True
 
 PageFormat make_format(const nb::object& codec, std::string_view side, std::uint32_t head_dim, std::uint32_t page) {
   const auto sealed = sealed_codec(codec_of(codec));
-  if (!sealed) {
-    throw BadResult({.code = Errc::invalid_argument, .message = "PageFormat: wanted a codec of sealed pages"});
-  }
+  if (!sealed) refuse("PageFormat", "wanted a codec of sealed pages");
   const PageFormat format{
       .codec = *sealed, .side = named<KvSide>(kSides, side, "side"), .head_dim = head_dim, .tokens = page};
   check(format).value();
   return format;
-}
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw BadResult({.code = Errc::invalid_argument, .message = message});
 }
 
 // Tokens of some layers, and the sealed pages that are made of them.
@@ -79,20 +73,20 @@ struct Shapes {
 
 Shapes shapes_of_tokens(const Elements& x, const PageFormat& format) {
   if (x.shape[3] != format.head_dim) {
-    refuse("x: wanted heads of " + std::to_string(format.head_dim) + ", found " + std::to_string(x.shape[3]));
+    refuse("x", "wanted heads of " + std::to_string(format.head_dim) + ", found " + std::to_string(x.shape[3]));
   }
   if (x.shape[1] % format.tokens != 0) {
-    refuse("x: wanted whole pages of " + std::to_string(format.tokens) + " tokens, found " +
-           std::to_string(x.shape[1]) + " tokens");
+    refuse("x", "wanted whole pages of " + std::to_string(format.tokens) + " tokens, found " +
+                    std::to_string(x.shape[1]) + " tokens");
   }
   return {.layers = x.shape[0], .pages = x.shape[1] / format.tokens, .heads = x.shape[2]};
 }
 
 Shapes shapes_of_pages(const Elements& pages, const PageFormat& format) {
-  if (pages.element_bytes != 1) refuse("pages: wanted uint8");
+  if (pages.element_bytes != 1) refuse("pages", "wanted uint8");
   if (pages.shape[3] != page_bytes(format)) {
-    refuse("pages: wanted pages of " + std::to_string(page_bytes(format)) + " bytes, found " +
-           std::to_string(pages.shape[3]));
+    refuse("pages",
+           "wanted pages of " + std::to_string(page_bytes(format)) + " bytes, found " + std::to_string(pages.shape[3]));
   }
   return {.layers = pages.shape[0], .pages = pages.shape[1], .heads = pages.shape[2]};
 }
@@ -125,46 +119,41 @@ std::vector<Page> all_pages(std::uint64_t count) {
 }
 
 void seal_into(Device device, const Elements& x, DType dtype, const Elements& to, const PageFormat& format) {
-  const nb::gil_scoped_release unlocked;
   const Shapes shapes = shapes_of_tokens(x, format);
-  if (to.element_bytes != 1) refuse("out: wanted uint8");
-  if (!to.is_dense()) refuse("out: wanted an array without gaps");
+  if (to.element_bytes != 1) refuse("out", "wanted uint8");
+  if (!to.is_dense()) refuse("out", "wanted an array without gaps");
   if (x.count() == 0) return;
-  Call call(std::move(device));
-  Buffer counter = call.device().allocate(8).value();
-  const std::byte zeros[8] = {};
-  counter.write(zeros).value();
-  const auto from = call.input(x);
-  const auto pages = call.output(to, kPageAlignment);
-  const auto list = all_pages<SealPage>(shapes.pages);
-  Encoder encoder = call.device().encoder();
-  for (std::uint64_t layer = 0; layer < shapes.layers; ++layer) {
-    seal(encoder, {.from = slots(from, shapes, format, dtype, layer),
-                   .to = sealed(pages, shapes, format, layer),
-                   .pages = list,
-                   .non_finite = {counter}});
-  }
-  call.finish(std::move(encoder));
+  Buffer counter = device.allocate(sizeof(std::uint64_t)).value();
   std::uint64_t beyond = 0;
+  counter.write(std::as_bytes(std::span(&beyond, 1))).value();
+  run_unlocked(std::move(device), [&](Call& call, Encoder& encoder) {
+    const auto from = call.input(x);
+    const auto pages = call.output(to, kPageAlignment);
+    const auto list = all_pages<SealPage>(shapes.pages);
+    for (std::uint64_t layer = 0; layer < shapes.layers; ++layer) {
+      seal(encoder, {.from = slots(from, shapes, format, dtype, layer),
+                     .to = sealed(pages, shapes, format, layer),
+                     .pages = list,
+                     .non_finite = {counter}});
+    }
+  });
   counter.read(std::as_writable_bytes(std::span(&beyond, 1))).value();
-  if (beyond != 0) refuse("x: " + std::to_string(beyond) + " values are NaN or beyond the range of float16");
+  if (beyond != 0) refuse("x", std::to_string(beyond) + " values are NaN or beyond the range of float16");
 }
 
 void unseal_into(Device device, const Elements& pages, const Elements& to, DType dtype, const PageFormat& format) {
-  const nb::gil_scoped_release unlocked;
   const Shapes shapes = shapes_of_pages(pages, format);
   if (to.count() == 0) return;
-  Call call(std::move(device));
-  const auto from = call.input(pages, pages.is_dense() ? kPageAlignment : ~0U);
-  const auto out = call.output(to);
-  const auto list = all_pages<UnsealPage>(shapes.pages);
-  Encoder encoder = call.device().encoder();
-  for (std::uint64_t layer = 0; layer < shapes.layers; ++layer) {
-    unseal(
-        encoder,
-        {.from = sealed(from, shapes, format, layer), .to = slots(out, shapes, format, dtype, layer), .pages = list});
-  }
-  call.finish(std::move(encoder));
+  run_unlocked(std::move(device), [&](Call& call, Encoder& encoder) {
+    const auto from = call.input(pages, pages.is_dense() ? kPageAlignment : ~0U);
+    const auto out = call.output(to);
+    const auto list = all_pages<UnsealPage>(shapes.pages);
+    for (std::uint64_t layer = 0; layer < shapes.layers; ++layer) {
+      unseal(
+          encoder,
+          {.from = sealed(from, shapes, format, layer), .to = slots(out, shapes, format, dtype, layer), .pages = list});
+    }
+  });
 }
 
 constexpr Dimensions kWithOrWithoutLayers{.least = 3, .most = 4};
@@ -182,7 +171,7 @@ nb::object seal_array(const Input& x, const PageFormat& format, const nb::object
 nb::object unseal_array(const Input& pages, const PageFormat& format, const nb::object& out, const std::string& dtype,
                         const std::optional<Device>& device) {
   const Elements elements = elements_of(described(pages), "pages", kWithOrWithoutLayers);
-  const auto type = out.is_none() ? numpy_dtype(dtype_named(dtype)) : nb::dlpack::dtype{};
+  const auto type = out.is_none() ? numpy_dtype(dtype_named(dtype, "dtype")) : nb::dlpack::dtype{};
   const Target to =
       output_or_new(out, type, shapes_of_pages(elements, format).of_tokens(format, described(pages).shape.size()));
   unseal_into(device_or_default(device), elements, to.elements, dtype_of(to.dtype, "out"), format);

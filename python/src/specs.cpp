@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "arrays.h"
 #include "bind.h"
 
 namespace rota::python {
@@ -60,11 +61,7 @@ KvGroup make_group(const nb::object& layers, std::uint32_t kv_heads, std::uint32
   KvGroup group{.layers = layers_of(layers), .kv_heads = kv_heads, .head_dim = head_dim};
   group.k = codec_of(options.k);
   group.v = codec_of(options.v);
-  const KvCodec dense = codec_named(options.dense).value();
-  if (!std::holds_alternative<DType>(dense)) {
-    throw BadResult({.code = Errc::invalid_argument, .message = "dense: wanted f32, f16 or bf16"});
-  }
-  group.dense = std::get<DType>(dense);
+  group.dense = dtype_named(options.dense, "dense");
   group.page = options.page;
   group.tail = options.tail;
   group.sinks = options.sinks;
