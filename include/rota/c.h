@@ -531,6 +531,11 @@ ROTA_C_API rota_status rota_kv_cache_wait(const rota_kv_cache* cache, rota_seque
 // Tokens of the sequence.
 ROTA_C_API rota_status rota_kv_cache_length(const rota_kv_cache* cache, rota_sequence sequence, uint64_t* length);
 
+// The first position that every group still has: 0, unless pages have left a window. rota_kv_cache_truncate() takes 0
+// and lengths that are at least a window more; without a window, any.
+ROTA_C_API rota_status rota_kv_cache_first_position(const rota_kv_cache* cache, rota_sequence sequence,
+                                                    uint64_t* position);
+
 ROTA_C_API rota_status rota_kv_cache_counters(const rota_kv_cache* cache, rota_kv_counters* counters);
 
 // Values that were lost: infinite or NaN once stored, and beyond f16 or NaN when sealed. Waits for what counts them.

@@ -202,6 +202,10 @@ class ROTA_API KvCache {
   // Tokens of the sequence.
   Result<std::uint64_t> length(Sequence sequence) const;
 
+  // The first position that every group still has: 0, unless pages have left a window. truncate() takes 0 and lengths
+  // that are at least a window more; without a window, any.
+  Result<std::uint64_t> first_position(Sequence sequence) const;
+
   // One layer of the sequences, for attend(). `layer` is the model's number. An error if a sequence is in a step that
   // has not appended the layer.
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;

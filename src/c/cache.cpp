@@ -211,6 +211,18 @@ rota_status rota_kv_cache_length(const rota_kv_cache* cache, rota_sequence seque
   });
 }
 
+rota_status rota_kv_cache_first_position(const rota_kv_cache* cache, rota_sequence sequence, uint64_t* position) {
+  return answer([&]() -> Status {
+    const Where call{nullptr, "rota_kv_cache_first_position"};
+    if (Status status = check_handle(call.in("cache"), cache); !status) return status;
+    if (Status status = check_given(call.in("position"), position); !status) return status;
+    const auto found = cache->cache.first_position(sequence_of(sequence));
+    if (!found) return found.error();
+    *position = found.value();
+    return {};
+  });
+}
+
 rota_status rota_kv_cache_counters(const rota_kv_cache* cache, rota_kv_counters* counters) {
   return answer([&]() -> Status {
     const Where call{nullptr, "rota_kv_cache_counters"};

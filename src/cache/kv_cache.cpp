@@ -164,6 +164,13 @@ Result<std::uint64_t> KvCache::length(Sequence sequence) const {
   });
 }
 
+Result<std::uint64_t> KvCache::first_position(Sequence sequence) const {
+  return core::guarded([&]() -> Result<std::uint64_t> {
+    if (Status status = check(state_, "KvCache::first_position"); !status) return status.error();
+    return state_->first_position(sequence);
+  });
+}
+
 Result<KvView> KvCache::view(std::span<const Sequence> sequences, std::uint32_t layer) const {
   return core::guarded([&]() -> Result<KvView> {
     if (Status status = check(state_, "KvCache::view"); !status) return status.error();

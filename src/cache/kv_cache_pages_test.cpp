@@ -346,13 +346,17 @@ TEST_F(KvCacheCalls, AWindowKeepsWhatATruncationInsideTheTailSees) {
   const KvPages pages = *cache.view({&sequence, 1}, 0)->k.sequences.front();
   // By the definition: at 900 tokens, with 64 taken back, position 835 sees 736 and on, which page 11 begins before.
   EXPECT_EQ(pages.first_page, 11U);
+  EXPECT_EQ(cache.first_position(sequence).value(), 704U);
   Encoder encoder = device.encoder();
   EXPECT_OK(cache.truncate(encoder, sequence, 836));
   expect_error(cache.truncate(encoder, sequence, 803), Errc::invalid_argument,
                {"0, or at least 804", "before position 704"});
   EXPECT_OK(cache.truncate(encoder, sequence, 804));
+  EXPECT_EQ(cache.first_position(sequence).value(), 704U);
   EXPECT_OK(cache.truncate(encoder, sequence, 0));
   EXPECT_EQ(*cache.view({&sequence, 1}, 0)->k.sequences.front(), KvPages{});
+  EXPECT_EQ(cache.first_position(sequence).value(), 0U);
+  expect_error(cache.first_position({}), Errc::invalid_argument, {"sequence"});
 }
 
 TEST_F(KvCacheCalls, ValuesOutOfRangeAreCountedWhereTheyAreLost) {

@@ -80,6 +80,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Result<KvLoaded> load(std::span<const std::byte> bytes, const KvLoadOptions& options);
 
   Result<std::uint64_t> length(Sequence sequence) const;
+  Result<std::uint64_t> first_position(Sequence sequence) const;
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
   Result<KvView> view(const Step& step, std::uint32_t layer) const;
   KvCounters counters() const noexcept;

@@ -23,6 +23,18 @@ Result<std::uint64_t> State::length(Sequence sequence) const {
   return sequences_[*index].state.length;
 }
 
+Result<std::uint64_t> State::first_position(Sequence sequence) const {
+  const std::lock_guard lock(mutex_);
+  auto index = sequences_.find({"KvCache::first_position", {"sequence"}}, sequence);
+  if (!index) return index.error();
+  const std::vector<Pages>& group_sides = sequences_[*index].state.group_sides;
+  std::uint64_t first = 0;
+  for (std::size_t i = 0; i < group_sides.size(); ++i) {
+    first = std::max(first, group_sides[i]->first_page * layout_.group_sides[i].rule.page);
+  }
+  return first;
+}
+
 KvView State::view_of(std::size_t layer, const SequenceLists& lists) const {
   const auto& [number, group, index] = layout_.layers[layer];
   const std::size_t values = group_side_of(group, KvSide::values);

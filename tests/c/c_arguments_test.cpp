@@ -245,6 +245,7 @@ TEST_F(CArguments, OfCaches) {
   ABUSE(rota_kv_cache_settle, world.cache, world.record()).run();
   world.record();
   ABUSE(rota_kv_cache_wait, world.cache, world.sequence, ROTA_NONE).run();
+  ABUSE(rota_kv_cache_first_position, world.cache, world.sequence, &number).run();
   ABUSE(rota_kv_cache_length, world.cache, world.sequence, &number).run();
   EXPECT_EQ(number, 300U) << "a refused call has changed the sequence";
   rota_kv_counters counters = ROTA_KV_COUNTERS_INIT;
