@@ -300,24 +300,41 @@ AttentionRow read_attention_row(const Object& json) {
   return row;
 }
 
-constexpr std::pair<const char*, EvalRow::Kind> kEvalKinds[] = {
-    {"reference", EvalRow::Kind::reference}, {"rota", EvalRow::Kind::rota}, {"simulated", EvalRow::Kind::simulated}};
+constexpr std::pair<const char*, EvalRow::Kind> kEvalKinds[] = {{"reference", EvalRow::Kind::reference},
+                                                                {"rota", EvalRow::Kind::rota},
+                                                                {"simulated", EvalRow::Kind::simulated},
+                                                                {"engine", EvalRow::Kind::engine}};
 
-// {"2048": 1e6, ...}: bytes by tokens.
-std::map<std::uint64_t, double> read_bytes(const Object& row) {
-  constexpr const char* kWanted = "an object of bytes by tokens, at most 16";
+// {"2048": 1e6, ...}: numbers by tokens.
+std::map<std::uint64_t, double> read_by_tokens(const Object& row, const std::string& name, std::string_view unit) {
   constexpr std::size_t kMostContexts = 16, kMostDigits = 15;
-  std::map<std::uint64_t, double> bytes;
-  const Json* const found = row.find("bytes");
-  if (found == nullptr) return bytes;
-  if (!found->is_object() || found->size() > kMostContexts) row.refuse("bytes", kWanted);
-  const Object object(*found, row.path(), row.where() + ": bytes");
+  const std::string wanted = fmt::format("an object of {} by tokens, at most {}", unit, kMostContexts);
+  std::map<std::uint64_t, double> numbers;
+  const Json* const found = row.find(name);
+  if (found == nullptr) return numbers;
+  if (!found->is_object() || found->size() > kMostContexts) row.refuse(name, wanted);
+  const Object object(*found, row.path(), row.where() + ": " + name);
   for (const auto& [key, value] : found->items()) {
     const bool digits = std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
-    if (key.empty() || key.size() > kMostDigits || !digits) row.refuse("bytes", kWanted);
-    bytes[std::stoull(key)] = object.positive(key);
+    if (key.empty() || key.size() > kMostDigits || !digits) row.refuse(name, wanted);
+    numbers[std::stoull(key)] = object.positive(key);
   }
-  return bytes;
+  return numbers;
+}
+
+void read_times(const Object& json, EvalRow& row) {
+  row.ms_per_token = read_by_tokens(json, "ms_per_token", "ms");
+  row.ms_per_token_p10 = read_by_tokens(json, "ms_per_token_p10", "ms");
+  row.ms_per_token_p90 = read_by_tokens(json, "ms_per_token_p90", "ms");
+  const auto check = [&](const std::map<std::uint64_t, double>& ends, const char* key, double sign) {
+    for (const auto& [depth, ms] : ends) {
+      const auto median = row.ms_per_token.find(depth);
+      const bool good = median != row.ms_per_token.end() && sign * ms >= sign * median->second;
+      if (!good) json.refuse(key, "numbers on that side of ms_per_token's, by the same tokens");
+    }
+  };
+  check(row.ms_per_token_p10, "ms_per_token_p10", -1);
+  check(row.ms_per_token_p90, "ms_per_token_p90", 1);
 }
 
 EvalRow read_eval_row(const Object& json) {
@@ -325,12 +342,14 @@ EvalRow read_eval_row(const Object& json) {
   row.codec = json.text("codec");
   const std::string kind = json.text("kind");
   const auto* const known = std::ranges::find(kEvalKinds, kind, [](const auto& entry) { return entry.first; });
-  if (known == std::end(kEvalKinds)) json.refuse("kind", "reference, rota or simulated");
+  if (known == std::end(kEvalKinds)) json.refuse("kind", "reference, rota, simulated or engine");
   row.kind = known->second;
   row.rotated = json.flag("rotated");
   row.bits_stored = json.positive("bits_stored");
-  row.kld_mean = json.size("kld_mean");
-  row.perplexity = json.positive("perplexity");
+  read_times(json, row);
+  const bool only_timed = !row.ms_per_token.empty() && json.find("kld_mean") == nullptr;
+  if (!only_timed) row.kld_mean = json.size("kld_mean");
+  if (!only_timed) row.perplexity = json.positive("perplexity");
   row.kld_p99 = json.optional_size("kld_p99");
   row.kld_max = json.optional_size("kld_max");
   row.top1 = json.optional_size("top1");
@@ -338,7 +357,7 @@ EvalRow read_eval_row(const Object& json) {
   row.attention_error_worst = json.optional_size("attention_error_worst");
   row.sealed_share = json.optional_size("sealed_share");
   row.attention_errors = json.sizes("attention_errors");
-  row.bytes = read_bytes(json);
+  row.bytes = read_by_tokens(json, "bytes", "bytes");
   return row;
 }
 

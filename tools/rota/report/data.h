@@ -52,14 +52,16 @@ struct Distort {
 
 // One codec, or the model's own cache, with which all are compared. docs/eval.md defines the numbers.
 struct EvalRow {
-  enum class Kind { reference, rota, simulated };
+  enum class Kind { reference, rota, simulated, engine };  // engine: a cache of its own, measured
   std::string codec;
   Kind kind = Kind::rota;
   bool rotated = false;
-  double bits_stored = 0, kld_mean = 0, perplexity = 0;
+  double bits_stored = 0;
+  std::optional<double> kld_mean, perplexity;  // missing where only time was measured
   std::optional<double> kld_p99, kld_max, top1, attention_error_mean, attention_error_worst, sealed_share;
-  std::vector<double> attention_errors;   // of each layer
-  std::map<std::uint64_t, double> bytes;  // by tokens of the context
+  std::vector<double> attention_errors;                                              // of each layer
+  std::map<std::uint64_t, double> bytes;                                             // by tokens of the context
+  std::map<std::uint64_t, double> ms_per_token, ms_per_token_p10, ms_per_token_p90;  // by tokens in the cache
 };
 
 struct Eval {

@@ -10,7 +10,7 @@
 #include "report/page.h"
 #include "report/series.h"
 
-// What the page says about the files of `rota eval`.
+// What the page says about the files of `rota eval`, and of what measures it in an engine.
 
 namespace rota::tool {
 namespace {
@@ -42,16 +42,18 @@ std::string with_label(const std::string& name, const std::vector<Eval>& files, 
 
 // Codecs that make one line. Those of two names are K and V.
 std::string line_of(const EvalRow& row) {
+  if (row.kind == Kind::engine) return "the engine's formats";
   if (row.kind == Kind::simulated) return row.rotated ? "ggml's formats, rotated" : "ggml's formats";
   return row.codec.find('/') == std::string::npos ? family_of(row.codec) : "K and V differ";
 }
 
 std::string note_of(const EvalRow& row) {
-  std::string note = fmt::format("{}: {} bits per value, divergence {} nats", row.codec,
-                                 number_text(row.bits_stored, 4), number_text(row.kld_mean));
+  std::string note = fmt::format("{}: {} bits per value", row.codec, number_text(row.bits_stored, 4));
+  if (row.kld_mean) note += fmt::format(", divergence {} nats", number_text(*row.kld_mean));
   if (row.kld_p99) note += fmt::format(", 99% below {}", number_text(*row.kld_p99));
   if (row.top1) note += fmt::format(", the same best token at {}%", number_text(100 * *row.top1, 4));
-  return note + fmt::format(", perplexity {}", number_text(row.perplexity, 5));
+  if (row.perplexity) note += fmt::format(", perplexity {}", number_text(*row.perplexity, 5));
+  return note;
 }
 
 struct Place {
@@ -95,12 +97,12 @@ Panels bits_panels(const std::vector<Eval>& files) {
     const char* title;
     const char* axis;
   };
-  constexpr Drawn kDrawn[] = {{[](const EvalRow& row) { return std::optional(row.kld_mean); },
-                               "Divergence of predictions, mean", "KL divergence, nats"},
-                              {[](const EvalRow& row) { return row.kld_p99; },
-                               "Divergence that 99% of positions stay below", "KL divergence, nats"},
-                              {[](const EvalRow& row) { return row.attention_error_mean; },
-                               "Attention: |o' - o| / |o|, mean of layers", "relative error of the output"}};
+  constexpr Drawn kDrawn[] = {
+      {[](const EvalRow& row) { return row.kld_mean; }, "Divergence of predictions, mean", "KL divergence, nats"},
+      {[](const EvalRow& row) { return row.kld_p99; }, "Divergence that 99% of positions stay below",
+       "KL divergence, nats"},
+      {[](const EvalRow& row) { return row.attention_error_mean; }, "Attention: |o' - o| / |o|, mean of layers",
+       "relative error of the output"}};
   for (const Drawn& drawn : kDrawn) {
     add_panel(
         panels,
@@ -135,54 +137,99 @@ Panels memory_panels(const std::vector<Eval>& files) {
   return panels;
 }
 
+// A chart with a line for each row that has points.
+template <class PointsOf>
+void add_lines(Panels& panels, LineChart chart, const Eval& file, PointsOf points_of) {
+  SeriesByName lines;
+  for (const EvalRow& row : file.rows) {
+    std::vector<Point> points = points_of(row);
+    if (points.empty()) continue;
+    Series* const series = lines.find(row.codec);
+    if (series == nullptr || !series->points.empty()) {
+      ++panels.rows_left;
+      continue;
+    }
+    series->points = std::move(points);
+  }
+  chart.series = std::move(lines).sorted();
+  if (!chart.series.empty() && panels.figures.size() < kMostPanels) panels.add(chart.label, svg(chart));
+}
+
 Panels layer_panels(const std::vector<Eval>& files) {
   Panels panels{
       "Error of attention by layer",
       "|o' - o| / |o| of each layer's output of attention, with all that earlier layers did to its input. Lower "
       "is better."};
   for (std::size_t file = 0; file < files.size(); ++file) {
-    SeriesByName lines;
-    for (const EvalRow& row : files[file].rows) {
-      const bool draw = row.kind != Kind::reference && !row.attention_errors.empty();
-      Series* const series = draw ? lines.find(row.codec) : nullptr;
-      if (series == nullptr || !series->points.empty()) {
-        panels.rows_left += row.kind == Kind::reference ? 0U : 1U;
-        continue;
-      }
-      for (std::size_t layer = 0; layer < std::min(row.attention_errors.size(), kMostPoints); ++layer) {
-        const double error = row.attention_errors[layer];
-        if (error <= 0) continue;
-        series->points.push_back({.x = static_cast<double>(layer),
-                                  .y = error,
-                                  .note = fmt::format("{}, layer {}: {}", row.codec, layer, number_text(error))});
-      }
-    }
-    LineChart chart{.label = with_label("Each layer", files, file),
-                    .x = {"layer"},
-                    .y = {"relative error of the output", Scale::logarithmic},
-                    .series = std::move(lines).sorted()};
-    std::erase_if(chart.series, [](const Series& series) { return series.points.empty(); });
-    if (!chart.series.empty() && panels.figures.size() < kMostPanels) panels.add(chart.label, svg(chart));
+    add_lines(panels,
+              {.label = with_label("Each layer", files, file),
+               .x = {"layer"},
+               .y = {"relative error of the output", Scale::logarithmic},
+               .series = {}},
+              files[file], [](const EvalRow& row) {
+                std::vector<Point> points;
+                if (row.kind == Kind::reference) return points;
+                for (std::size_t layer = 0; layer < std::min(row.attention_errors.size(), kMostPoints); ++layer) {
+                  const double error = row.attention_errors[layer];
+                  if (error <= 0) continue;
+                  points.push_back({.x = static_cast<double>(layer),
+                                    .y = error,
+                                    .note = fmt::format("{}, layer {}: {}", row.codec, layer, number_text(error))});
+                }
+                return points;
+              });
   }
   return panels;
 }
 
-// Each of ggml's formats beside the best of Rota's codecs that takes no more bits.
+Panels time_panels(const std::vector<Eval>& files) {
+  Panels panels{
+      "Time of a token",
+      "Median time in which the engine decodes one token, by the tokens that the cache holds already. Lower is "
+      "better. Whiskers span p10 to p90."};
+  for (std::size_t file = 0; file < files.size(); ++file) {
+    add_lines(panels,
+              {.label = with_label("Each cache", files, file),
+               .x = {"tokens in the cache", Scale::from_zero},
+               .y = {"ms per token", Scale::from_zero},
+               .series = {}},
+              files[file], [](const EvalRow& row) {
+                std::vector<Point> points;
+                for (const auto& [depth, ms] : row.ms_per_token) {
+                  const auto low = row.ms_per_token_p10.find(depth), high = row.ms_per_token_p90.find(depth);
+                  std::optional<Interval> spread;
+                  if (low != row.ms_per_token_p10.end() && high != row.ms_per_token_p90.end()) {
+                    spread = {low->second, high->second};
+                  }
+                  points.push_back({.x = static_cast<double>(depth),
+                                    .y = ms,
+                                    .spread = spread,
+                                    .note = fmt::format("{}, behind {}: {} ms", row.codec, counted(depth, "token"),
+                                                        number_text(ms, 4))});
+                }
+                return points;
+              });
+  }
+  return panels;
+}
+
+// Each of ggml's formats, simulated or in the engine, beside the best of Rota's codecs that takes no more bits.
 void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
   constexpr std::size_t kMostSentences = 6;
   std::size_t said = 0;
   for (const EvalRow& rival : file.rows) {
-    if (rival.kind != Kind::simulated || rival.kld_mean <= 0 || said == kMostSentences) continue;
+    const bool is_rival = rival.kind == Kind::simulated || rival.kind == Kind::engine;
+    if (!is_rival || rival.kld_mean.value_or(0) <= 0 || said == kMostSentences) continue;
     const EvalRow* best = nullptr;
     for (const EvalRow& row : file.rows) {
-      if (row.kind != Kind::rota || row.bits_stored > rival.bits_stored) continue;
-      if (best == nullptr || row.kld_mean < best->kld_mean) best = &row;
+      if (row.kind != Kind::rota || !row.kld_mean || row.bits_stored > rival.bits_stored) continue;
+      if (best == nullptr || *row.kld_mean < *best->kld_mean) best = &row;
     }
     if (best == nullptr) continue;
     ++said;
     findings.push_back(fmt::format("{}{} with {} bits per value diverges by {} nats, {} of what {} does with {} bits.",
-                                   prefix, best->codec, number_text(best->bits_stored, 4), number_text(best->kld_mean),
-                                   number_text(best->kld_mean / rival.kld_mean), rival.codec,
+                                   prefix, best->codec, number_text(best->bits_stored, 4), number_text(*best->kld_mean),
+                                   number_text(*best->kld_mean / *rival.kld_mean), rival.codec,
                                    number_text(rival.bits_stored, 4)));
   }
 }
@@ -192,19 +239,48 @@ void say_least(const Eval& file, const std::string& prefix, std::vector<std::str
   for (const double most : {1e-2, 1e-3}) {
     const EvalRow* best = nullptr;
     for (const EvalRow& row : file.rows) {
-      if (row.kind == Kind::reference || row.kld_mean > most) continue;
-      if (best == nullptr || std::pair(row.bits_stored, row.kld_mean) < std::pair(best->bits_stored, best->kld_mean)) {
+      if (row.kind == Kind::reference || !row.kld_mean || *row.kld_mean > most) continue;
+      if (best == nullptr ||
+          std::pair(row.bits_stored, *row.kld_mean) < std::pair(best->bits_stored, *best->kld_mean)) {
         best = &row;
       }
     }
     if (best == nullptr) continue;
     std::string text =
         fmt::format("{}Predictions stay within {} nats from {} bits per value on: {} diverges by {}", prefix,
-                    number_text(most), number_text(best->bits_stored, 4), best->codec, number_text(best->kld_mean));
+                    number_text(most), number_text(best->bits_stored, 4), best->codec, number_text(*best->kld_mean));
     if (best->top1) text += fmt::format(", its best token is the same at {}%", number_text(100 * *best->top1, 4));
     findings.push_back(text + ".");
   }
 }
+
+// Columns of a table that stand for numbers of tokens.
+class ColumnsByTokens {
+ public:
+  using Values = std::map<std::uint64_t, double>;
+
+  ColumnsByTokens(const Eval& file, Values EvalRow::* member, double unit) : member_(member), unit_(unit) {
+    for (const EvalRow& row : file.rows) {
+      for (const auto& [count, value] : row.*member) counts_.insert(count);
+    }
+  }
+  void add_to(HtmlTable& table, const std::string& title) const {
+    for (const std::uint64_t count : counts_) {
+      table.add_column(title + number_text(std::optional(count)), HtmlTable::Align::right);
+    }
+  }
+  void add_to(std::vector<std::string>& cells, const EvalRow& row) const {
+    for (const std::uint64_t count : counts_) {
+      const auto found = (row.*member_).find(count);
+      cells.push_back(found == (row.*member_).end() ? "" : number_text(found->second / unit_, 4));
+    }
+  }
+
+ private:
+  Values EvalRow::* member_;
+  double unit_;
+  std::set<std::uint64_t> counts_{};
+};
 
 Section eval_table(const Eval& file, std::size_t index, const std::string& title) {
   using Align = HtmlTable::Align;
@@ -214,13 +290,9 @@ Section eval_table(const Eval& file, std::size_t index, const std::string& title
                            "error of attention", "worst layer", "sealed keys"}) {
     table.add_column(name, Align::right);
   }
-  std::set<std::uint64_t> contexts;
-  for (const EvalRow& row : file.rows) {
-    for (const auto& [context, bytes] : row.bytes) contexts.insert(context);
-  }
-  for (const std::uint64_t context : contexts) {
-    table.add_column("MiB at " + number_text(std::optional(context)), Align::right);
-  }
+  const ColumnsByTokens times(file, &EvalRow::ms_per_token, 1), bytes(file, &EvalRow::bytes, kMiB);
+  times.add_to(table, "ms at ");
+  bytes.add_to(table, "MiB at ");
   for (const EvalRow& row : file.rows) {
     std::vector<std::string> cells{row.codec,
                                    number_text(row.bits_stored, 5),
@@ -228,17 +300,15 @@ Section eval_table(const Eval& file, std::size_t index, const std::string& title
                                    number_text(row.kld_p99),
                                    number_text(row.kld_max),
                                    row.top1 ? number_text(*row.top1, 4) : "",
-                                   number_text(row.perplexity, 6),
+                                   row.perplexity ? number_text(*row.perplexity, 6) : "",
                                    number_text(row.attention_error_mean),
                                    number_text(row.attention_error_worst),
                                    number_text(row.sealed_share)};
-    for (const std::uint64_t context : contexts) {
-      const auto found = row.bytes.find(context);
-      cells.push_back(found == row.bytes.end() ? "" : number_text(found->second / kMiB, 4));
-    }
+    times.add_to(cells, row);
+    bytes.add_to(cells, row);
     table.add_row(std::move(cells));
   }
-  return {fmt::format("table-eval-{}", index + 1), title, table.html("KLD in nats; errors are relative")};
+  return {fmt::format("table-eval-{}", index + 1), title, table.html("KLD in nats; errors are relative; ms per token")};
 }
 
 std::string measured_text(const Eval& file, const std::string& prefix) {
@@ -253,10 +323,11 @@ std::string measured_text(const Eval& file, const std::string& prefix) {
 
 PagePart eval_part(const std::vector<Eval>& files) {
   PagePart part;
-  const Panels bits = bits_panels(files), memory = memory_panels(files), layers = layer_panels(files);
-  const std::string html = bits.html() + memory.html() + layers.html();
+  const Panels bits = bits_panels(files), memory = memory_panels(files), layers = layer_panels(files),
+               times = time_panels(files);
+  const std::string html = bits.html() + memory.html() + layers.html() + times.html();
   if (!html.empty()) part.charts.push_back({"eval", "eval", "<div class=\"kinds\">\n" + html + "</div>\n"});
-  part.chart_count = bits.figures.size() + memory.figures.size() + layers.figures.size();
+  for (const Panels* panels : {&bits, &memory, &layers, &times}) part.chart_count += panels->figures.size();
   for (std::size_t index = 0; index < files.size(); ++index) {
     const Eval& file = files[index];
     const bool named = files.size() > 1;

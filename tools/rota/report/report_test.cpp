@@ -2,100 +2,25 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bench/fields.h"
-#include "harness/tool_run.h"
-
-// `rota report`, from files to the page. ROTA_SOURCE_FOLDER is set by the build.
+#include "harness/reported.h"
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using rota::test::contains;
+using rota::test::count;
+using rota::test::Json;
+using rota::test::kBench;
+using rota::test::kDistort;
+using rota::test::kEval;
+using rota::test::read;
+using rota::test::Reported;
 using rota::test::run_tool;
 using rota::test::ToolOutput;
-
-const std::string kBench = ROTA_SOURCE_FOLDER "/tests/report/bench.json";
-const std::string kDistort = ROTA_SOURCE_FOLDER "/tests/report/distort.json";
-const std::string kEval = ROTA_SOURCE_FOLDER "/tests/report/eval.json";
-
-std::string read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::size_t count(std::string_view text, std::string_view part) {
-  std::size_t found = 0;
-  for (std::size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
-// Strict XML, and nothing in it that a browser would load or run.
-void expect_sound_page(const std::string& path) {
-  const std::string parse = "python3 -c 'import sys, xml.etree.ElementTree as tree; tree.parse(sys.argv[1])' ";
-  EXPECT_EQ(std::system((parse + path).c_str()), 0) << path;
-  const std::string page = read(path);
-  for (const char* part : {"http://", "https://", "<script", "src=", "url(", "@import", "<img", "<link", "<iframe",
-                           "javascript:", " onload=", " onclick=", "nan\"", "inf\"", "<base", "<object"}) {
-    EXPECT_EQ(count(page, part), 0U) << part;
-  }
-  EXPECT_EQ(count(page, "href=\""), count(page, "href=\"#"));
-  for (const char* part : {"<!DOCTYPE html>", "default-src 'none'", "prefers-color-scheme: dark", "@media print"}) {
-    EXPECT_EQ(count(page, part), 1U) << part;
-  }
-  EXPECT_EQ(count(page, "<svg "), count(page, "role=\"img\""));
-  EXPECT_EQ(count(page, "<svg "), count(page, "aria-label=\"") - count(page, "<nav "));
-}
-
-class Reported : public testing::Test {
- protected:
-  Reported() : folder_((std::filesystem::temp_directory_path() / "rota_report_XXXXXX").string()) {
-    if (mkdtemp(folder_.data()) == nullptr) ADD_FAILURE() << folder_;
-  }
-  ~Reported() override { std::filesystem::remove_all(folder_); }
-  Reported(const Reported&) = delete;
-  Reported& operator=(const Reported&) = delete;
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-  std::string write(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name), std::ios::binary) << text;
-    return path(name);
-  }
-  std::string write(const std::string& name, const Json& json) const { return write(name, json.dump()); }
-
-  // The page, which must be sound.
-  std::string report(const std::string& files, const std::string& options = "") const {
-    const ToolOutput output = run_tool("report " + files + " -O " + path("report.html") + " " + options);
-    EXPECT_EQ(output.exit_code, 0) << output.text;
-    expect_sound_page(path("report.html"));
-    return read(path("report.html"));
-  }
-  // One line on stderr, which names the file, and one with what to try.
-  void expect_refused(const std::string& file, const std::string& text) const {
-    const ToolOutput output = run_tool("report " + file + " -O " + path("refused.html"));
-    EXPECT_EQ(output.exit_code, 1) << output.text;
-    EXPECT_TRUE(output.text.starts_with("rota report: " + file + ": ")) << output.text;
-    EXPECT_TRUE(contains(output, text)) << text << "\n" << output.text;
-    const std::string next = "\ntry: rota report --help\n";
-    EXPECT_EQ(output.text.find('\n'), output.text.size() - next.size()) << output.text;
-    EXPECT_TRUE(output.text.ends_with(next)) << output.text;
-    EXPECT_FALSE(std::filesystem::exists(path("refused.html")));
-  }
-  void expect_row_refused(const std::string& key, const Json& value, const std::string& text) const {
-    SCOPED_TRACE(key + ": " + value.dump());
-    Json json = Json::parse(read(kBench));
-    json["rows"][2][key] = value;
-    expect_refused(write("bad.json", json), "row 3: \"" + key + "\" " + text);
-  }
-
-  std::string folder_;
-};
 
 // A row of which every field is another than in the row of any other number.
 rota::tool::BenchRow row_with(std::uint64_t number) {
@@ -402,52 +327,6 @@ TEST_F(Reported, WrongKeysOfDistortAreNamed) {
   refused("rows", "theory_mse", "none", "row 2: \"theory_mse\" is \"none\"; wanted 0, or a number");
   refused("attention", "k", nullptr, "attention row 2: \"k\" is null; wanted a name");
   refused("attention", "kl", 1e40, "attention row 2: \"kl\" is 1e+40; wanted a number");
-}
-
-TEST_F(Reported, EvaluationsAreDrawn) {
-  const std::string page = report(kEval);
-  for (const char* text : {">bits stored per value<", ">KL divergence, nats<", ">relative error of the output<",
-                           ">MiB<", ">layer<", ">turbo<", ">ggml&#39;s formats<", ">ggml&#39;s formats, rotated<",
-                           ">turbo4<", ">MiB at 32,768<", ">Context of 8,192 tokens<", "turbo4, layer 18: "}) {
-    EXPECT_GE(count(page, text), 1U) << text;
-  }
-  // Three charts of bits, three of memory, one of layers; 11 rows and a head.
-  EXPECT_EQ(count(page, "<figure>"), 7U);
-  EXPECT_EQ(count(page, "<tr>"), 11U + 1);
-  EXPECT_EQ(count(page, ">1 row more in the table.<"), 2U) << "f16, in charts of bits and of memory";
-}
-
-TEST_F(Reported, FindingsOfEvaluationsAreComputed) {
-  const std::string page = report(write("eval.json", std::string(R"({"report": "eval", "format": 1, "model": "M",
-    "text": "T", "tokens": 2048, "chunk": 128, "rows": [
-    {"codec": "reference", "kind": "reference", "bits_stored": 32, "kld_mean": 0, "perplexity": 9},
-    {"codec": "q4_0", "kind": "simulated", "bits_stored": 4.5, "kld_mean": 0.08, "perplexity": 9.5},
-    {"codec": "turbo8", "kind": "rota", "bits_stored": 8.25, "kld_mean": 0.00025, "perplexity": 9},
-    {"codec": "turbo4", "kind": "rota", "bits_stored": 4.25, "kld_mean": 0.004, "perplexity": 9.1, "top1": 0.975}]})")));
-  for (const char* text :
-       {"M read 2,048 tokens of T in chunks of 128.",
-        "Predictions stay within 0.01 nats from 4.25 bits per value on: turbo4 diverges by 0.004, its best token is "
-        "the "
-        "same at 97.5%.",
-        "Predictions stay within 0.001 nats from 8.25 bits per value on: turbo8 diverges by 2.5×10⁻⁴.",
-        "turbo4 with 4.25 bits per value diverges by 0.004 nats, 0.05 of what q4_0 does with 4.5 bits."}) {
-    EXPECT_EQ(count(page, text), 1U) << text;
-  }
-}
-
-TEST_F(Reported, WrongKeysOfEvaluationsAreNamed) {
-  const auto refused = [&](const char* key, const Json& value, const std::string& text) {
-    SCOPED_TRACE(key);
-    Json json = Json::parse(read(kEval));
-    json["rows"][1][key] = value;
-    expect_refused(write("bad.json", json), "row 2: " + text);
-  };
-  refused("kind", "dream", "\"kind\" is \"dream\"; wanted reference, rota or simulated");
-  refused("kld_mean", -1, "\"kld_mean\" is -1; wanted 0, or a number");
-  refused("perplexity", nullptr, "\"perplexity\" is null; wanted a number");
-  refused("attention_errors", {0.1, "x"}, "\"attention_errors\" has \"x\"; wanted 0, or a number");
-  refused("bytes", {{"many", 1}}, "\"bytes\" is an object; wanted an object of bytes by tokens");
-  refused("bytes", {{"2048", "all"}}, "bytes: \"2048\" is \"all\"; wanted a number");
 }
 
 // Numbers at both ends of what is read: every chart is drawn, and no place in it is not a number.
