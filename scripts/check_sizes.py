@@ -13,8 +13,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 MOST_FILE_LINES = 500
 MOST_FUNCTION_LINES = 60
-FILE_FOLDERS = ("src", "tools")
-FUNCTION_FOLDERS = ("include", "src", "tools")
+FILE_FOLDERS = ("src", "tools", "integrations")
+FUNCTION_FOLDERS = ("include", "src", "tools", "integrations")
 SUFFIXES = (".h", ".cpp")
 
 TEST = re.compile(r"\s*(TYPED_)?TEST(_[FP])?\(|\s*RC_GTEST(_FIXTURE)?_PROP\(")
@@ -75,7 +75,9 @@ def functions_of(lines):
 
 def files_below(folders):
     for folder in folders:
-        yield from (file for file in sorted((ROOT / folder).rglob("*")) if file.suffix in SUFFIXES)
+        for file in sorted((ROOT / folder).rglob("*")):
+            if file.suffix in SUFFIXES and file.is_file():  # a folder may be named llama.cpp
+                yield file
 
 
 def main():

@@ -1,0 +1,15 @@
+# Rota's part of libllama, and Rota itself. llama.cpp includes this from src/CMakeLists.txt.
+target_sources(llama PRIVATE
+    llama-kv-rota.cpp
+    llama-kv-rota-check.cpp
+    llama-kv-rota-graph.cpp
+    llama-kv-rota-op.cpp
+    llama-kv-rota-spec.cpp
+    llama-kv-rota-state.cpp)
+
+# Not by find_package(): its target asks for C++20, and llama.cpp is C++17.
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(ROTA REQUIRED IMPORTED_TARGET rota)
+target_link_libraries(llama PRIVATE PkgConfig::ROTA)
+set_property(TARGET llama APPEND PROPERTY BUILD_RPATH ${ROTA_LIBRARY_DIRS})
+set_property(TARGET llama APPEND PROPERTY INSTALL_RPATH ${ROTA_LIBRARY_DIRS})
