@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <thread>
 #include <utility>
 
 #include "failure.h"
@@ -32,14 +33,27 @@ llama_model_params cpu_params() {
 
 }  // namespace
 
-Engine::Engine(std::string path, std::uint32_t threads) : path_(std::move(path)), threads_(threads) {
+Engine::Engine(std::string path, std::uint32_t threads)
+    : path_(std::move(path)),
+      threads_(threads),
+      prompt_threads_(std::max(threads, std::thread::hardware_concurrency())) {
   llama_backend_init();
-  ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(threads));
-  pool_ = cpu_function<decltype(ggml_threadpool_new)>("ggml_threadpool_new")(&params);
-  if (pool_ == nullptr) fail("ggml starts no " + std::to_string(threads) + " threads");
+  pool_ = new_pool(threads_);
+  prompt_pool_ = new_pool(prompt_threads_);
 }
 
-Engine::~Engine() { cpu_function<decltype(ggml_threadpool_free)>("ggml_threadpool_free")(pool_); }
+Engine::~Engine() {
+  for (ggml_threadpool* pool : {pool_, prompt_pool_}) {
+    cpu_function<decltype(ggml_threadpool_free)>("ggml_threadpool_free")(pool);
+  }
+}
+
+ggml_threadpool* Engine::new_pool(std::uint32_t threads) {
+  ggml_threadpool_params params = ggml_threadpool_params_default(static_cast<int>(threads));
+  ggml_threadpool* const pool = cpu_function<decltype(ggml_threadpool_new)>("ggml_threadpool_new")(&params);
+  if (pool == nullptr) fail("ggml starts no " + std::to_string(threads) + " threads");
+  return pool;
+}
 
 void Engine::fail(const std::string& what) {
   const std::string errors = log_.take().errors;
@@ -67,7 +81,7 @@ llama_model_ptr Engine::load_in_f32() {
   llama_model_quantize_params params = llama_model_quantize_default_params();
   params.ftype = LLAMA_FTYPE_ALL_F32;
   params.allow_requantize = true;
-  params.nthread = static_cast<int>(threads_);
+  params.nthread = static_cast<int>(prompt_threads_);
   if (llama_model_quantize(path_.c_str(), file.path().c_str(), &params) != 0) {
     fail("llama.cpp does not write the weights of '" + path_ + "' in f32 to '" + file.path() +
          "'; --as-is needs no file, and TMPDIR names another folder");
@@ -101,7 +115,8 @@ llama_context_ptr Engine::open(llama_model& model, const Cache& cache, Sizes siz
   if (!context) {
     fail("llama.cpp opens no context of " + std::to_string(sizes.context) + " tokens with cache " + cache.name);
   }
-  llama_attach_threadpool(context.get(), pool_, pool_);
+  llama_attach_threadpool(context.get(), pool_, prompt_pool_);
+  llama_set_n_threads(context.get(), static_cast<int>(threads_), static_cast<int>(prompt_threads_));
   return context;
 }
 

@@ -46,11 +46,12 @@ class Engine {
  private:
   llama_model_ptr load(const std::string& path, llama_model_params params);
   llama_context_params params_of(const Cache& cache, Sizes sizes) const;
+  ggml_threadpool* new_pool(std::uint32_t threads);
 
   Log log_{};
   std::string path_;
-  std::uint32_t threads_;
-  ggml_threadpool* pool_ = nullptr;
+  std::uint32_t threads_, prompt_threads_;  // prompts are not timed
+  ggml_threadpool *pool_ = nullptr, *prompt_pool_ = nullptr;
 };
 
 // All tokens of a text file, and the model's own of a beginning before them, if it has one.

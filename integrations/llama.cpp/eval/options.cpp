@@ -43,12 +43,17 @@ std::vector<Cache> caches_from(const std::string& text) {
       names.push_back(part);
     }
   }
+  std::vector<Cache> caches;
+  for (const std::string& name : names) caches.push_back(cache_from(name));
+  return caches;
+}
+
+// The base first, and each once.
+std::vector<Cache> with_base(const std::vector<Cache>& given) {
   std::vector<Cache> caches{base_cache()};
-  for (const std::string& name : names) {
-    Cache cache = cache_from(name);
-    const bool known =
-        std::any_of(caches.begin(), caches.end(), [&](const Cache& one) { return one.name == cache.name; });
-    if (!known) caches.push_back(std::move(cache));
+  for (const Cache& cache : given) {
+    const auto is_same = [&](const Cache& one) { return one.name == cache.name; };
+    if (std::none_of(caches.begin(), caches.end(), is_same)) caches.push_back(cache);
   }
   return caches;
 }
@@ -128,6 +133,7 @@ std::optional<Options> read_options(int count, char** arguments) {
     if (++i == count) refuse(name + " has no value");
     found->second(name, arguments[i]);
   }
+  if (!options.pause) options.caches = with_base(options.caches);
   check(options);
   return options;
 }
@@ -141,7 +147,7 @@ Measures what caches of keys and values do to a model's predictions, speed and m
   -f FILE            a text; repeated where speed wants more tokens than it has
   --caches LIST      llama.cpp's types (q8_0), Rota's codecs (turbo4) and rota:SPEC with what --rota takes as SPEC.
                      All are compared with llama.cpp's f16. Default: f16,q8_0,q4_0,rota:f16,turbo8,turbo4,turbo3
-  --threads N        default 1
+  --threads N        that decode tokens, default 1; prompts take all that the machine has
   -o table|json      table, or what `rota report` draws
   --to FILE          writes there instead of to stdout; of JSON, stdout then has the table
 

@@ -12,7 +12,7 @@ namespace rota::eval {
 // What the command line asks for.
 struct Options {
   std::string model, text;
-  std::vector<Cache> caches;  // the base first
+  std::vector<Cache> caches;  // the base first, unless pauses are measured
 
   bool quality = true, speed = true;
   bool as_is = false;  // quality with weights as the file has them
