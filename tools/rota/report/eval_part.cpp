@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -213,24 +214,27 @@ Panels time_panels(const std::vector<Eval>& files) {
   return panels;
 }
 
+// In nats; infinite where it was not measured, so that no such row is the best.
+double divergence(const EvalRow& row) { return row.kld_mean.value_or(std::numeric_limits<double>::infinity()); }
+
 // Each of ggml's formats, simulated or in the engine, beside the best of Rota's codecs that takes no more bits.
 void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
   constexpr std::size_t kMostSentences = 6;
   std::size_t said = 0;
   for (const EvalRow& rival : file.rows) {
     const bool is_rival = rival.kind == Kind::simulated || rival.kind == Kind::engine;
-    if (!is_rival || rival.kld_mean.value_or(0) <= 0 || said == kMostSentences) continue;
+    if (!is_rival || divergence(rival) == 0 || !rival.kld_mean || said == kMostSentences) continue;
     const EvalRow* best = nullptr;
     for (const EvalRow& row : file.rows) {
       if (row.kind != Kind::rota || !row.kld_mean || row.bits_stored > rival.bits_stored) continue;
-      if (best == nullptr || *row.kld_mean < *best->kld_mean) best = &row;
+      if (best == nullptr || divergence(row) < divergence(*best)) best = &row;
     }
     if (best == nullptr) continue;
     ++said;
     findings.push_back(fmt::format("{}{} with {} bits per value diverges by {} nats, {} of what {} does with {} bits.",
-                                   prefix, best->codec, number_text(best->bits_stored, 4), number_text(*best->kld_mean),
-                                   number_text(*best->kld_mean / *rival.kld_mean), rival.codec,
-                                   number_text(rival.bits_stored, 4)));
+                                   prefix, best->codec, number_text(best->bits_stored, 4),
+                                   number_text(divergence(*best)), number_text(divergence(*best) / divergence(rival)),
+                                   rival.codec, number_text(rival.bits_stored, 4)));
   }
 }
 
@@ -239,16 +243,16 @@ void say_least(const Eval& file, const std::string& prefix, std::vector<std::str
   for (const double most : {1e-2, 1e-3}) {
     const EvalRow* best = nullptr;
     for (const EvalRow& row : file.rows) {
-      if (row.kind == Kind::reference || !row.kld_mean || *row.kld_mean > most) continue;
+      if (row.kind == Kind::reference || divergence(row) > most) continue;
       if (best == nullptr ||
-          std::pair(row.bits_stored, *row.kld_mean) < std::pair(best->bits_stored, *best->kld_mean)) {
+          std::pair(row.bits_stored, divergence(row)) < std::pair(best->bits_stored, divergence(*best))) {
         best = &row;
       }
     }
     if (best == nullptr) continue;
     std::string text =
         fmt::format("{}Predictions stay within {} nats from {} bits per value on: {} diverges by {}", prefix,
-                    number_text(most), number_text(best->bits_stored, 4), best->codec, number_text(*best->kld_mean));
+                    number_text(most), number_text(best->bits_stored, 4), best->codec, number_text(divergence(*best)));
     if (best->top1) text += fmt::format(", its best token is the same at {}%", number_text(100 * *best->top1, 4));
     findings.push_back(text + ".");
   }
