@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
-#include "cli/command.h"
 #include "cli/table.h"
+#include "cli/written.h"
 
 namespace rota::tool {
 namespace {
@@ -38,15 +37,6 @@ Json slice(std::string_view name, int process, std::chrono::nanoseconds begin, s
 
 Json process_name(int process, const std::string& name) {
   return {{"name", "process_name"}, {"ph", "M"}, {"pid", process}, {"args", {{"name", name}}}};
-}
-
-void write_whole(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "wb");
-  const bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const bool closed = file != nullptr && std::fclose(file) == 0;
-  if (!written || !closed) {
-    throw Failure(Exit::failed_check, fmt::format("cannot write the trace to {}", path), "another --trace FILE");
-  }
 }
 
 }  // namespace
@@ -87,9 +77,10 @@ void TraceFile::write(const std::string& path) const {
   }
   const Json file{
       {"traceEvents", all}, {"displayTimeUnit", "ns"}, {"otherData", {{"commands_left_out", events_->dropped}}}};
-  write_whole(path, file.dump() + "\n");
+  write_file(path, file.dump() + "\n");
   if (events_->dropped > 0) {
-    fmt::print(stderr, "{} has the first {} commands; {} more are not in it\n", path, kMostEvents, events_->dropped);
+    write_error(
+        fmt::format("{} has the first {} commands; {} more are not in it\n", path, kMostEvents, events_->dropped));
   }
 }
 

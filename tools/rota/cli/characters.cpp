@@ -22,7 +22,9 @@ Character first_character(std::string_view text) {
 bool may_be_shown(std::uint32_t code) {
   const auto in = [&](std::uint32_t first, std::uint32_t last) { return code >= first && code <= last; };
   if (code < 0x20) return code == '\n' || code == '\t';
-  return !in(0x7f, 0x9f) && !in(0x202a, 0x202e) && !in(0x2066, 0x2069) && !in(0xd800, 0xdfff) && !in(0xfdd0, 0xfdef) &&
+  const bool turns = code == 0x61c || in(0x200e, 0x200f) || in(0x202a, 0x202e) || in(0x2066, 0x2069);
+  const bool ends_line = in(0x2028, 0x2029);
+  return !in(0x7f, 0x9f) && !turns && !ends_line && !in(0xd800, 0xdfff) && !in(0xfdd0, 0xfdef) &&
          (code & 0xfffeU) != 0xfffe && code <= 0x10ffff;
 }
 

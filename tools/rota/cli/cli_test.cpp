@@ -33,6 +33,19 @@ TEST(Tool, HelpNamesCommandsAndExitCodes) {
   EXPECT_TRUE(run("doctor --device cpu").text.starts_with("rota " ROTA_VERSION "\n"));
 }
 
+TEST(Tool, SaysWhenItsWordsDidNotArrive) {
+  for (const char* arguments :
+       {"devices", "devices -o json", "doctor --device cpu", "doctor --kernels --device cpu", "--help", "--version",
+        "completions bash", "manual bench", "estimate -m llama-3.1-8b", "estimate -m llama-3.1-8b -o json",
+        "estimate --list-models", "bench store -c 64 --rotate 0 --seconds 0.1 -t 1",
+        "report " ROTA_SOURCE_FOLDER "/tests/report/bench.json -O -",
+        "inspect " ROTA_SOURCE_FOLDER "/tests/saved/two_groups.rota"}) {
+    const Output output = run(std::string(arguments) + " > /dev/full");
+    EXPECT_EQ(output.exit_code, 1) << arguments << "\n" << output.text;
+    EXPECT_TRUE(contains(output, "standard output: No space left on device")) << arguments << "\n" << output.text;
+  }
+}
+
 TEST(Tool, DevicesListsTheCpuFirst) {
   const Output text = run("devices");
   EXPECT_EQ(text.exit_code, 0);

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/command_text.h"
 #include "cli/options.h"
+#include "cli/written.h"
 #include "rota/kv_spec.h"
 
 // Completions of three shells, made from the parser.
@@ -289,7 +290,7 @@ void add_completions(CLI::App& app, Invocation&) {
                         .footer = "Examples:\n"
                                   "  source <(rota completions bash)\n"
                                   "  rota completions fish > ~/.config/fish/completions/rota.fish",
-                        .run = [&app, shell] { fmt::print("{}", completions(describe(app), shells.at(*shell))); }});
+                        .run = [&app, shell] { write_out(completions(describe(app), shells.at(*shell))); }});
   require(add_choice(command, "SHELL", *shell, {{"bash", "zsh", "fish"}, "Whose: bash, zsh or fish"}));
 }
 

@@ -6,6 +6,7 @@
 #include "cli/options.h"
 #include "cli/show.h"
 #include "cli/table.h"
+#include "cli/written.h"
 
 namespace rota::tool {
 namespace {
@@ -20,10 +21,11 @@ void run(Output output) {
   for (const BackendReport& backend : list_backends().value()) {
     for (const DeviceInfo& device : backend.devices) {
       report.table.rows.push_back(device_json(device));
-      if (output == Output::text) fmt::print("{}", device_text(device));
+      if (output == Output::text) write_out(device_text(device));
     }
     // What is missing goes where a pipe does not lose it and a parser does not trip over it.
-    if (!backend.status) fmt::print(stderr, "{} has no devices: {}\n", backend.name, backend.status.error().message);
+    if (!backend.status)
+      write_error(fmt::format("{} has no devices: {}\n", backend.name, backend.status.error().message));
   }
   if (output != Output::text) print(report, output);
 }

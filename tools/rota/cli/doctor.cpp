@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/show.h"
 #include "cli/table.h"
+#include "cli/written.h"
 #include "rota/selftest.h"
 #include "rota/version.h"
 
@@ -72,22 +73,24 @@ std::string op_line(std::span<const Json> cases) {
 }
 
 void print_text(std::span<const Json> rows, const Options& options) {
-  fmt::print("rota {}\n", version().text);
+  std::string text = fmt::format("rota {}\n", version().text);
   for (std::size_t at = 0; at < rows.size();) {
     const Json& row = rows[at];
     if (!row.contains("op")) {
-      fmt::print("  {:<8} {:<18} {}\n", row.at("verdict").get<std::string>(), row.at("device").get<std::string>(),
-                 row.at("detail").get<std::string>());
-      if (row.contains("advice")) fmt::print("  {:<8} {:<18} {}\n", "", "", row.at("advice").get<std::string>());
+      text += fmt::format("  {:<8} {:<18} {}\n", row.at("verdict").get<std::string>(),
+                          row.at("device").get<std::string>(), row.at("detail").get<std::string>());
+      if (row.contains("advice"))
+        text += fmt::format("  {:<8} {:<18} {}\n", "", "", row.at("advice").get<std::string>());
       ++at;
       continue;
     }
     std::size_t end = at;
     while (end < rows.size() && rows[end].value("op", "") == row.at("op").get<std::string>()) ++end;
-    fmt::print("{}", op_line(rows.subspan(at, end - at)));
+    text += op_line(rows.subspan(at, end - at));
     at = end;
   }
-  if (!options.self_test) fmt::print("To run every kernel on every device: rota doctor --selftest\n");
+  if (!options.self_test) text += "To run every kernel on every device: rota doctor --selftest\n";
+  write_out(text);
 }
 
 // Every device that was asked for; there is at least one, or a Failure.

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "build_info.h"
 #include "cli/command.h"
 #include "cli/command_text.h"
 #include "cli/options.h"
+#include "cli/written.h"
 #include "rota/version.h"
 
 // Man pages, made from the parser.
@@ -50,21 +50,18 @@ std::string item(const OptionText& option) {
 void print_page(const CLI::App& app, const std::string& name) {
   const CommandText whole = describe(app);
   if (name.empty()) {
-    fmt::print("{}", man_page(whole));
+    write_out(man_page(whole));
     return;
   }
   const auto found =
       std::ranges::find_if(whole.commands, [&](const CommandText& part) { return part.name == "rota " + name; });
   if (found == whole.commands.end())
     throw Failure(Exit::usage, fmt::format("there is no command \"{}\"", name), "rota --help");
-  fmt::print("{}", man_page(*found));
+  write_out(man_page(*found));
 }
 
 void write_page(const CommandText& command, const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / (page_name(command) + ".1");
-  std::ofstream file(path);
-  file << man_page(command);
-  if (!file.flush()) throw Failure(Exit::failed_check, fmt::format("cannot write {}", path.string()));
+  write_file((folder / (page_name(command) + ".1")).string(), man_page(command));
 }
 
 void write_pages(const CLI::App& app, const std::filesystem::path& folder) {

@@ -4,10 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
+#include <sstream>
 
 #include "cli/command_text.h"
 #include "cli/show.h"
+#include "cli/written.h"
 #include "rota/result.h"
 #include "rota/version.h"
 
@@ -57,7 +58,7 @@ std::string parsed_name(const CLI::App& app) {
 Exit say(const CLI::App& app, const Failure& failure) {
   const std::string command = parsed_name(app);
   const std::string next = failure.next().empty() ? command + " --help" : one_line(failure.next());
-  fmt::print(stderr, "{}: {}\ntry: {}\n", command, one_line(failure.what()), next);
+  write_error(fmt::format("{}: {}\ntry: {}\n", command, one_line(failure.what()), next));
   return failure.exit();
 }
 
@@ -110,10 +111,14 @@ Exit run(std::vector<std::string> arguments) {
   }
   try {
     app->parse(std::move(arguments));
+    flush_out();
     return invocation.exit;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
-      app->exit(error);
+      std::ostringstream words;
+      app->exit(error, words, words);
+      write_out(words.str());
+      flush_out();
       return Exit::ok;
     }
     return say(*app, {Exit::usage, error.what()});

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cli/characters.h"
+#include "cli/written.h"
 
 namespace rota::tool {
 namespace {
@@ -25,14 +25,9 @@ std::string bytes_text(std::uint64_t bytes) {
 }
 
 std::string one_line(std::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    const auto [code, bytes] = first_character(text);
-    const bool is_fine = code >= ' ' && may_be_shown(code);
-    shown += is_fine ? text.substr(0, bytes) : "?";
-    text.remove_prefix(bytes);
-  }
-  return shown;
+  std::string line = shown(text);
+  std::ranges::replace_if(line, [](char letter) { return letter == '\n' || letter == '\t'; }, '?');
+  return line;
 }
 
 std::string device_text(const DeviceInfo& device) {

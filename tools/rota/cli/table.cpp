@@ -7,15 +7,25 @@
 #include <ctime>
 
 #include "build_info.h"
+#include "cli/characters.h"
 #include "cli/options.h"
 #include "cli/show.h"
+#include "cli/written.h"
 #include "rota/version.h"
 
 namespace rota::tool {
 namespace {
 
+// What a terminal would obey is escaped, as JSON can: it is only in strings.
 std::string dumped(const Json& json, int indent) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  const std::string text = json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  std::string made;
+  for (std::string_view left = text; !left.empty();) {
+    const auto [code, bytes] = first_character(left);
+    made += may_be_shown(code) ? std::string(left.substr(0, bytes)) : fmt::format("\\u{:04x}", std::min(code, 0xfffdU));
+    left.remove_prefix(bytes);
+  }
+  return made;
 }
 
 std::string cell_text(const Json& row, const Column& column) {
@@ -147,6 +157,6 @@ std::string report_text(const Report& report, Output output) {
   }
 }
 
-void print(const Report& report, Output output) { fmt::print("{}", report_text(report, output)); }
+void print(const Report& report, Output output) { write_out(report_text(report, output)); }
 
 }  // namespace rota::tool

@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/show.h"
 #include "cli/table.h"
+#include "cli/written.h"
 #include "estimate/request.h"
 #include "model/model.h"
 
@@ -310,7 +311,7 @@ void run(const EstimateOptions& options, Invocation& invocation) {
   for (const std::string& note : notes) {
     report.after += "Note: " + note + "\n";
     // Where a table is all that is printed, what was assumed must not be lost.
-    if (options.output == Output::csv || options.output == Output::jsonl) fmt::print(stderr, "note: {}\n", note);
+    if (options.output == Output::csv || options.output == Output::jsonl) write_error(fmt::format("note: {}\n", note));
   }
   if (!report.after.empty()) report.after.insert(0, "\n");
   print(report, options.output);

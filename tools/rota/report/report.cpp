@@ -1,10 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -12,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/written.h"
 #include "report/data.h"
 #include "report/page.h"
 
@@ -34,27 +32,16 @@ void check_out(const Options& options) {
   }
 }
 
-void write(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (file) return;
-  const std::string why = errno == 0 ? "cannot be written" : std::generic_category().message(errno);
-  throw Failure(Exit::failed_check, fmt::format("{}: {}; wanted a file to write", path, why));
-}
-
 void run(const Options& options) {
   const bool to_stdout = options.out == "-";
   if (!to_stdout) check_out(options);
   const Page page = page_of(read_reports(options.files), options.title);
   if (to_stdout) {
-    const bool written = std::fwrite(page.html.data(), 1, page.html.size(), stdout) == page.html.size();
-    if (!written || std::fflush(stdout) != 0) throw Failure(Exit::failed_check, "cannot write to stdout");
+    write_out(page.html);
     return;
   }
-  write(options.out, page.html);
-  fmt::print("{}: {}, {}\n", options.out, counted(page.charts, "chart"), counted(page.rows, "row"));
+  write_file(options.out, page.html);
+  write_out(fmt::format("{}: {}, {}\n", options.out, counted(page.charts, "chart"), counted(page.rows, "row")));
 }
 
 }  // namespace
