@@ -61,10 +61,13 @@ function(rota_c_options target)
 endfunction()
 
 # rota_precompile(WHOSE target HEADER...): headers that most files of the target include, compiled once, where
-# ROTA_PRECOMPILED has WHOSE. ccache does not serve such files, and a missing include is not seen in them: they are for a
-# build that is made once.
+# ROTA_PRECOMPILED has WHOSE. A missing include is not seen in such files, and ccache serves them only with
+# CCACHE_SLOPPINESS=pch_defines,time_macros: they are for a build that is made once.
 function(rota_precompile whose target)
   if(whose IN_LIST ROTA_PRECOMPILED)
     target_precompile_headers(${target} PRIVATE ${ARGN})
+    # The same headers make the same bytes, and ccache finds what was compiled with them.
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>"
+                                             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
   endif()
 endfunction()
