@@ -1,5 +1,5 @@
-# What a stranger's project finds: headers, library, CMake package, pkg-config file, and the tool. Components are what
-# cmake/RotaPackages.cmake makes packages of.
+# What a stranger's project finds: headers, library, CMake package, pkg-config file, documents with examples, and the tool.
+# Components are what cmake/RotaPackages.cmake makes packages of.
 
 include(CMakePackageConfigHelpers)
 
@@ -29,6 +29,14 @@ if(ROTA_TOOL)
     install(FILES ${completions}/rota.zsh DESTINATION ${share}/zsh/site-functions RENAME _rota COMPONENT zsh)
   endif()
 endif()
+
+# As they lie in the source, so that their links hold.
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
+              ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE
+        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/data DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
+        PATTERN CMakeLists.txt EXCLUDE)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/rota)
 install(EXPORT rota NAMESPACE rota:: DESTINATION ${package_folder} FILE rota-targets.cmake COMPONENT development)

@@ -12,6 +12,13 @@ mv "$work/first" "$work/prefix"  # an installed tree may move
 library=$(find "$work/prefix" -name librota.so)
 folder=$(dirname "$library")
 
+# Examples are installed, and are those that are compiled here.
+doc=$work/prefix/share/doc/rota
+for path in README.md docs/tool.md docs/bench.schema.json docs/adr/README.md data/models.json; do
+  [ -s "$doc/$path" ] || { echo "share/doc/rota/$path is not installed"; exit 1; }
+done
+example=$doc/examples/$(basename "$example") c_example=$doc/examples/$(basename "$c_example")
+
 cmake -S "$here" -B "$work/cmake" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_COMPILER="$cxx" -DEXAMPLE="$example" >/dev/null
 cmake --build "$work/cmake" >/dev/null
 "$work/cmake/consumer" | tee "$work/by-cmake"
