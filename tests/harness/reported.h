@@ -20,6 +20,7 @@ using Json = nlohmann::ordered_json;
 
 inline const std::string kBench = ROTA_SOURCE_FOLDER "/tests/report/bench.json";
 inline const std::string kDistort = ROTA_SOURCE_FOLDER "/tests/report/distort.json";
+inline const std::string kRandom = ROTA_SOURCE_FOLDER "/tests/report/random.json";  // rota distort --random gaussian
 inline const std::string kEval = ROTA_SOURCE_FOLDER "/tests/report/eval.json";
 inline const std::string kEngine = ROTA_SOURCE_FOLDER "/tests/report/engine.json";
 

@@ -8,16 +8,10 @@
 #include <tuple>
 #include <utility>
 
-#include "report/page.h"
+#include "bench/sampler.h"
 
 namespace rota::tool {
 namespace {
-
-double middle_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
 
 std::string in_brackets(const std::string& text) { return text.empty() ? text : " (" + text + ")"; }
 
@@ -54,27 +48,35 @@ class Findings {
   }
 
   bool say_speedup() {
-    const BenchRow* const best =
-        best_of_longest(has_speedup, [](const BenchRow* row) { return row->speedup_vs_f16.value_or(0); });
+    const auto speedup = [](const BenchRow* row) { return row->speedup_vs_f16.value_or(0); };
+    const BenchRow* const best = best_of_longest(has_speedup, speedup);
     if (best == nullptr) return false;
-    const double speedup = best->speedup_vs_f16.value_or(0);
-    std::string text =
-        fmt::format("{} {} {} times as fast as f16 at {}{}", pair_name(*best), verb(), number_text(speedup, 2),
-                    view_.keys_text(*best), in_brackets(view_.setting_text(*best)));
+    const std::string speed = speed_text(speedup(best), "f16");
+    const std::string where = view_.keys_text(*best) + in_brackets(view_.setting_text(*best));
+    std::string text = view_.op() == "attend"
+                           ? fmt::format("{} attends {} with {}", pair_name(*best), speed, where)
+                           : fmt::format("In {}, {} is {} with {}", view_.op(), pair_name(*best), speed, where);
     if (best->fraction_of_read) {
-      text += fmt::format(" and moves bytes at {} of the memory's read speed", number_text(*best->fraction_of_read, 2));
+      text += " and moves bytes at " + share_of(*best->fraction_of_read, "the memory's read speed");
     }
     std::vector<double> all;
     for (const BenchRow* row : rows_) {
-      if (has_speedup(row) && row->k == best->k && row->v == best->v) all.push_back(row->speedup_vs_f16.value_or(0));
+      if (has_speedup(row) && row->k == best->k && row->v == best->v) all.push_back(speedup(row));
     }
-    if (all.size() > 1) {
-      text += fmt::format("; over all {} of its rows, {} to {} times, {} in the middle", all.size(),
-                          number_text(std::ranges::min(all), 2), number_text(std::ranges::max(all), 2),
-                          number_text(middle_of(all), 2));
-    }
-    add(text + ".");
+    add(text + range_text(all) + ".");
     return true;
+  }
+
+  // What the best codec's other rows reach.
+  static std::string range_text(std::vector<double> all) {
+    if (all.size() < 2) return {};
+    std::ranges::sort(all);
+    const std::string low = number_text(all.front(), 2), high = number_text(all.back(), 2);
+    const std::string rows = counted(all.size(), "row");
+    if (low == high) return fmt::format("; all its {} have {}", rows, share_of(all.front(), "f16's speed"));
+    if (all.size() == 2) return fmt::format("; its {} have {} and {} times f16's speed", rows, low, high);
+    return fmt::format("; its {} have {} to {} times f16's speed, median {}", rows, low, high,
+                       number_text(spread_of(all).median, 2));
   }
 
   void say_rate() {
@@ -84,12 +86,11 @@ class Findings {
     std::string text = fmt::format("{} of {} takes {} for {}{}, which is {} GB/s", view_.op(), pair_name(*best),
                                    time_text(best->median_ms), view_.keys_text(*best),
                                    in_brackets(view_.setting_text(*best)), number_text(best->gbps.value_or(0)));
-    if (best->fraction_of_read) {
-      text += fmt::format(", {} of the memory's read speed", number_text(*best->fraction_of_read, 2));
-    }
+    if (best->fraction_of_read) text += ", " + share_of(*best->fraction_of_read, "the memory's read speed");
     add(text + ".");
   }
 
+  // Of one row alone, say_speedup() says it.
   void say_slower() {
     std::size_t count = 0, slower = 0;
     const BenchRow* slowest = nullptr;
@@ -97,16 +98,17 @@ class Findings {
       if (!has_speedup(row)) continue;
       ++count;
       const auto speed = [](const BenchRow* one) { return one->speedup_vs_f16.value_or(0); };
-      slower += speed(row) < 1 ? 1U : 0U;
+      slower += speed(row) < 1 && !is_about_one(speed(row)) ? 1U : 0U;
       if (slowest == nullptr || speed(row) < speed(slowest)) slowest = row;
     }
-    if (slower == 0) return;
-    add(fmt::format("{} of {} rows of {} are slower than f16, the slowest {} at {} of its speed with {}{}.", slower,
-                    count, view_.op(), pair_name(*slowest), number_text(slowest->speedup_vs_f16.value_or(0), 2),
-                    view_.keys_text(*slowest), in_brackets(view_.setting_text(*slowest))));
+    if (slower == 0 || count == 1) return;
+    const std::string worst =
+        fmt::format("{} {} with {}{}", pair_name(*slowest), speed_text(slowest->speedup_vs_f16.value_or(0), "f16"),
+                    view_.keys_text(*slowest), in_brackets(view_.setting_text(*slowest)));
+    if (slower == 1) return add(fmt::format("1 of {} rows of {} is slower than f16: {}.", count, view_.op(), worst));
+    const std::string which = slower == count ? fmt::format("All {}", count) : fmt::format("{} of {}", slower, count);
+    add(fmt::format("{} rows of {} are slower than f16, the slowest {}.", which, view_.op(), worst));
   }
-
-  std::string verb() const { return view_.op() == "attend" ? "attends" : "runs in " + view_.op(); }
 
   const BenchView& view_;
   const std::string& prefix_;
@@ -127,10 +129,10 @@ std::vector<std::string> spread_findings(const Bench& file, const std::string& p
   if (spreads.size() == 1) {
     return {prefix + fmt::format("The middle half of samples spans {} of the median.", percent(spreads[0]))};
   }
-  return {prefix +
-          fmt::format("The middle half of a row's samples spans {} of its median in the typical row, {} in the "
-                      "widest.",
-                      percent(middle_of(spreads)), percent(std::ranges::max(spreads)))};
+  const std::string typical = percent(spread_of(spreads).median), widest = percent(std::ranges::max(spreads));
+  return {prefix + fmt::format("The middle half of a row's samples spans {} of its median in the typical row{}.",
+                               typical,
+                               typical == widest ? " and in the widest" : fmt::format(", {} in the widest", widest))};
 }
 
 std::vector<std::string> file_comparisons(const std::vector<Bench>& files) {
@@ -153,11 +155,14 @@ std::vector<std::string> file_comparisons(const std::vector<Bench>& files) {
     const std::string &label = files[file].origin.label, &base = files.front().origin.label;
     if (count == 0) {
       findings.push_back(fmt::format("{} has no row in common with {}.", label, base));
-    } else {
-      findings.push_back(fmt::format("{} takes {} of the time of {} (geometric mean of {}; {} to {}).", label,
-                                     number_text(std::exp(sum / static_cast<double>(count))), base,
-                                     counted(count, "shared row"), number_text(least), number_text(most)));
+      continue;
     }
+    const std::string low = number_text(least), high = number_text(most), rows = counted(count, "shared row");
+    const std::string how = count == 1    ? rows
+                            : low == high ? fmt::format("the same in {}", rows)
+                                          : fmt::format("geometric mean of {}; {} to {}", rows, low, high);
+    const double mean = std::exp(sum / static_cast<double>(count));
+    findings.push_back(fmt::format("{} takes {} ({}).", label, share_of(mean, "the time of " + base), how));
   }
   return findings;
 }

@@ -54,6 +54,28 @@ Section table_of(const Bench& file, std::size_t index, bool named) {
   return {fmt::format("table-bench-{}", index + 1), title, table.html("keys of store, seal and rope are tokens")};
 }
 
+// The rows of the most keys.
+std::string main_table(const BenchView& view, const std::vector<Bench>& files) {
+  constexpr std::size_t kMostRows = 12;
+  std::uint64_t most = 0;
+  for (const BenchEntry& entry : view.entries()) most = std::max(most, entry.row->keys);
+  HtmlTable table(HtmlTable::Kind::main);
+  for (const char* name : {"codec", "setting", "file"}) table.add_column(name, HtmlTable::Align::left);
+  for (const char* name : {"ms", "times f16's speed", "of read speed"}) table.add_column(name, HtmlTable::Align::right);
+  std::size_t count = 0;
+  for (const BenchPanel& panel : view.panels()) {
+    for (const auto& [file, row] : panel.entries) {
+      if (row->keys != most) continue;
+      if (++count > kMostRows) continue;
+      table.add_row({pair_name(*row), view.setting_text(*row), files.size() > 1 ? files[file].origin.label : "",
+                     number_text(row->median_ms, 4), number_text(speedup_of(*row).value),
+                     row->fraction_of_read ? percent(*row->fraction_of_read) : ""});
+    }
+  }
+  const std::string left = count > kMostRows ? fmt::format("; {} more below", counted(count - kMostRows, "row")) : "";
+  return table.html(fmt::format("{} with {}{}", view.op(), counted(most, view.keys_noun()), left));
+}
+
 // The order of legends; f16 is the first, and has the axes' colour, whether it is there or not.
 std::map<std::string, std::size_t> pairs_of(const std::vector<Bench>& files) {
   using Pair = std::pair<std::string, std::string>;
@@ -76,7 +98,7 @@ void append(std::vector<std::string>& all, std::vector<std::string> more) {
 }  // namespace
 
 PagePart bench_part(const std::vector<Bench>& files) {
-  PagePart part;
+  PagePart part{.title = "What ops take (bench)"};
   const auto pairs = pairs_of(files);
   const auto prefix_of = [&](const Bench& file) { return files.size() > 1 ? file.origin.label + ": " : std::string(); };
   for (const char* op : {"attend", "seal", "store", "rope"}) {
@@ -89,6 +111,7 @@ PagePart bench_part(const std::vector<Bench>& files) {
     if (entries.empty()) continue;
     const BenchView view(op, std::move(entries), files, pairs);
     part.charts.push_back(bench_charts(view, part.chart_count));
+    if (part.answer.empty()) part.answer = main_table(view, files);
     for (std::size_t file = 0; file < files.size(); ++file) {
       append(part.findings, bench_findings(view, file, prefix_of(files[file])));
     }
@@ -103,8 +126,9 @@ PagePart bench_part(const std::vector<Bench>& files) {
           file.read_spread ? fmt::format(" (plain reading of memory varied by {})", percent(*file.read_spread)) : ""));
     }
     if (noisy != 0) {
-      part.warnings.push_back(fmt::format("{}{} of {} are noisy: their samples differ too much.", prefix_of(file),
-                                          noisy, counted(file.rows.size(), "row")));
+      part.warnings.push_back(fmt::format("{}{} of {} {} noisy: {} samples differ too much.", prefix_of(file), noisy,
+                                          counted(file.rows.size(), "row"), noisy == 1 ? "is" : "are",
+                                          noisy == 1 ? "its" : "their"));
     }
     if (file.rows.empty()) {
       part.warnings.push_back(fmt::format("{} has no rows: nothing was measured.", file.origin.label));

@@ -6,8 +6,6 @@
 #include <iterator>
 #include <tuple>
 
-#include "report/page.h"
-
 namespace rota::tool {
 namespace {
 
@@ -41,13 +39,6 @@ BenchSetting setting_of(const BenchRow& row) {
 }
 
 std::string pair_name(const BenchRow& row) { return codec_pair(row.k, row.v); }
-
-std::string time_text(double ms) {
-  if (ms < 0.1) return number_text(ms * 1e3) + " µs";
-  return ms < 1e4 ? number_text(ms) + " ms" : number_text(ms / 1e3) + " s";
-}
-
-std::string percent(double part) { return fmt::format("{}%", number_text(100 * part, 2)); }
 
 BenchMetric time_of(const BenchRow& row) { return {row.median_ms, {row.p25_ms, row.p75_ms}}; }
 

@@ -14,6 +14,7 @@
 
 #include "report/chart.h"
 #include "report/data.h"
+#include "report/words.h"
 
 // Rows of `rota bench` as the page looks at them: op by op, and in panels of those that may be compared.
 
@@ -37,9 +38,6 @@ BenchSetting setting_of(const BenchRow& row);
 
 // "turbo4", or "turbo4 / turbo2"
 std::string pair_name(const BenchRow& row);
-
-std::string time_text(double ms);
-std::string percent(double part);
 
 // A number of a row, with what its middle half of samples spans.
 struct BenchMetric {

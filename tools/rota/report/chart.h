@@ -3,27 +3,11 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 // Charts as SVG text. Colours are the page's: classes c0 to c7 of series, and those of axes, grid and limits.
 
 namespace rota::tool {
-
-// Text as XML and HTML hold it, in elements and in attributes. What they must not hold becomes U+FFFD.
-std::string escaped(std::string_view text);
-
-// No longer than `most` characters; what is cut ends in "…".
-std::string cut(std::string_view text, std::size_t most);
-
-// "0.0123", "16,384", "1.2×10⁻⁷": whole parts in full, else `digits` that count.
-std::string number_text(double value, int digits = 3);
-
-// Multiples of 1, 2 or 5 times a power of ten in [low, high], at most `most` of them, and 2 at least where they fit.
-std::vector<double> linear_ticks(double low, double high, std::size_t most);
-
-// Powers of ten in [low, high]; every second, third, ... where they are too many, and 2 and 5 times them where too few.
-std::vector<double> log_ticks(double low, double high, std::size_t most);
 
 enum class Scale { linear, from_zero, logarithmic };
 
@@ -69,6 +53,7 @@ struct LineChart {
   std::string label;  // what it shows, for those who cannot see it
   Axis x, y;
   std::vector<Series> series{};
+  bool spreads_in_range = true;  // else an axis spans the points, and what a spread has beyond it is cut off
 };
 
 struct Bar {

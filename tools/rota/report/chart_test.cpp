@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "report/chart.h"
+#include "report/labels.h"
+#include "report/ticks.h"
 
-// Ticks, numbers and text of the tool's charts.
+// Ticks, labels and drawings of the tool's charts.
 
 namespace rota::tool {
 namespace {
@@ -51,42 +55,6 @@ TEST(ToolChart, LogTicksOfManyDecadesLeaveSomeOut) {
   EXPECT_EQ(log_ticks(4, 4, 5), (Ticks{4}));
 }
 
-TEST(ToolChart, NumbersHaveThreeDigitsThatCount) {
-  EXPECT_EQ(number_text(0), "0");
-  EXPECT_EQ(number_text(1), "1");
-  EXPECT_EQ(number_text(0.5), "0.5");
-  EXPECT_EQ(number_text(0.012345), "0.0123");
-  EXPECT_EQ(number_text(-3.14159), "-3.14");
-  EXPECT_EQ(number_text(16384), "16,384");
-  EXPECT_EQ(number_text(1048576), "1,048,576");
-  EXPECT_EQ(number_text(-123456), "-123,456");
-  EXPECT_EQ(number_text(999.9999), "1,000");
-  EXPECT_EQ(number_text(1.234e-7), "1.23×10⁻⁷");
-  EXPECT_EQ(number_text(1e-12), "10⁻¹²");
-  EXPECT_EQ(number_text(2e9), "2×10⁹");
-}
-
-TEST(ToolChart, TextIsEscaped) {
-  EXPECT_EQ(escaped("<script>alert('1') & \"2\"</script>"),
-            "&lt;script&gt;alert(&#39;1&#39;) &amp; &quot;2&quot;&lt;/script&gt;");
-  EXPECT_EQ(escaped("µ × 漢 𝄞"), "µ × 漢 𝄞");
-  const std::string replaced = "\xef\xbf\xbd";
-  for (const char* bad : {"\x01", "\x7f", "\xff", "\xc2\x85", "\xe2\x80\xae", "\xef\xbf\xbf"}) {
-    EXPECT_TRUE(escaped(bad).starts_with(replaced)) << bad;
-  }
-  EXPECT_EQ(escaped("\xc0\xaf"), replaced + replaced) << "an overlong slash";
-  EXPECT_EQ(escaped("\xed\xa0\x80"), replaced) << "half of a pair";
-  EXPECT_EQ(escaped("\xe2\x82"), replaced + replaced) << "a cut character";
-  EXPECT_EQ(escaped(std::string(1, '\0')), replaced);
-}
-
-TEST(ToolChart, LongNamesAreCutBetweenCharacters) {
-  EXPECT_EQ(cut("turbo4", 6), "turbo4");
-  EXPECT_EQ(cut("turbo42", 6), "turbo…");
-  EXPECT_EQ(cut("漢漢漢漢", 3), "漢漢…");
-  EXPECT_EQ(cut("", 3), "");
-}
-
 TEST(ToolChart, ChartsShowAllTheyAreGiven) {
   const LineChart lines{.label = "a & b",
                         .x = {"keys", Scale::logarithmic},
@@ -126,6 +94,89 @@ TEST(ToolChart, NumbersAtTheEdgeOfTheirRangeAreDrawn) {
       EXPECT_EQ(text.find("inf"), std::string::npos) << text;
     }
   }
+}
+
+// A reader takes a tick's number for where it stands.
+TEST(ToolChart, TicksSayTheirValue) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(tick_texts({0, 0.2, 0.4}), (Texts{"0", "0.2", "0.4"}));
+  EXPECT_EQ(tick_texts({100.002, 100.004, 100.006}), (Texts{"100.002", "100.004", "100.006"}));
+  EXPECT_EQ(tick_texts({1.00001, 1.00002}), (Texts{"1.00001", "1.00002"}));
+  EXPECT_EQ(tick_texts({1024, 4096, 16384}), (Texts{"1,024", "4,096", "16,384"}));
+  EXPECT_EQ(tick_texts({1e-5, 1e-4, 1e-3, 1e-2}), (Texts{"10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²"}));
+  EXPECT_EQ(tick_texts({0.1, 1, 10}), (Texts{"0.1", "1", "10"}));
+  for (const auto& [low, high] : {std::pair(3.1, 3.9), {99.99, 100.01}, {0.9, 60.0}, {1e-9, 1.0}, {7e-4, 2e-3}}) {
+    const Ticks ticks = log_ticks(low, high, 6);
+    const Texts texts = tick_texts(ticks);
+    for (std::size_t at = 1; at < texts.size(); ++at) EXPECT_NE(texts[at - 1], texts[at]) << low;
+  }
+}
+
+// Where a logarithmic axis has its ticks: equal factors are equal distances.
+TEST(ToolChart, LogarithmicTicksStandAtTheirValues) {
+  const Mapping place(Scale::logarithmic, {0.5, 2000}, 100, 500);
+  const Ticks ticks = log_ticks(0.5, 2000, 7);
+  ASSERT_EQ(ticks.size(), 4U);
+  for (std::size_t at = 1; at < ticks.size(); ++at) {
+    EXPECT_NEAR(place(ticks[at]) - place(ticks[at - 1]), 400 / std::log10(4000), 1e-9);
+  }
+  EXPECT_NEAR(place(2) - place(1), place(2000) - place(1000), 1e-9);
+}
+
+TEST(ToolChart, NamesStandBesideTheirPointsOrHaveALineToThem) {
+  std::vector<Label> labels;
+  std::vector<Place> marks;
+  for (int index = 0; index < 12; ++index) {
+    const Place place{200 + 3.0 * (index % 4), 100 + 2.0 * index};
+    labels.push_back({"turbo" + std::to_string(index), place});
+    marks.push_back(place);
+  }
+  labels.push_back({"at the right edge", {395, 20}});
+  marks.push_back({395, 20});
+  const Frame bounds{40, 400, 0, 202};
+  const std::vector<Label> found = placed(labels, marks, bounds);
+  std::size_t apart = 0, shown = 0;
+  for (std::size_t at = 0; at < found.size(); ++at) {
+    const Label& label = found[at];
+    if (!label.shown) continue;
+    ++shown;
+    const Frame room = room_of(label);
+    EXPECT_TRUE(room.left >= bounds.left && room.right <= bounds.right && room.top >= bounds.top &&
+                room.bottom <= bounds.bottom)
+        << label.text;
+    for (std::size_t other = 0; other < at; ++other) {
+      EXPECT_FALSE(found[other].shown && overlap(room, room_of(found[other]))) << label.text;
+    }
+    for (const Place mark : marks) EXPECT_FALSE(overlap(room, {mark.x - 3, mark.x + 3, mark.y - 3, mark.y + 3}));
+    const Frame near{label.point.x - 10, label.point.x + 10, label.point.y - 12, label.point.y + 12};
+    EXPECT_EQ(label.apart, !overlap(room, near)) << label.text;
+    apart += label.apart ? 1U : 0U;
+    Drawing drawing;
+    draw_label(drawing, label);
+    EXPECT_EQ(drawing.finished("", 0).find("class=\"leader\"") != std::string::npos, label.apart) << label.text;
+  }
+  EXPECT_GE(apart, 3U) << "12 names do not all fit beside marks that touch each other";
+  EXPECT_GE(shown, 9U);
+  EXPECT_FALSE(found.back().apart) << "to the left of its point";
+}
+
+// One step in a hundred that took ten times as long must not press all lines together.
+TEST(ToolChart, SpreadsBeyondAnAxisAreCutOff) {
+  LineChart chart{.label = {},
+                  .x = {"x"},
+                  .y = {"y", Scale::from_zero},
+                  .series = {{"one", {}, Drawn::line_with_markers, {{1, 10, Interval{9, 1000}}, {2, 12}}}}};
+  const auto count_ends = [&] {
+    const std::string text = svg(chart);
+    std::size_t found = 0;
+    for (std::size_t at = text.find("\"whisker\""); at != std::string::npos; at = text.find("\"whisker\"", at + 1)) {
+      ++found;
+    }
+    return std::pair(found, text.find(">1,000<") != std::string::npos);
+  };
+  EXPECT_EQ(count_ends(), std::pair(std::size_t{3}, true)) << "a line and two ends";
+  chart.spreads_in_range = false;
+  EXPECT_EQ(count_ends(), std::pair(std::size_t{2}, false)) << "a line and one end";
 }
 
 }  // namespace

@@ -384,6 +384,7 @@ void read_into(ReportData& data, const std::string& path) {
     Eval eval;
     eval.origin = read_origin(file);
     eval.model = file.optional_text("model", kLongestText).value_or("");
+    eval.weights = file.optional_text("gguf", kLongestText).value_or("");
     eval.text = file.optional_text("text", kLongestText).value_or("");
     eval.tokens = file.optional_count("tokens");
     eval.chunk = file.optional_count("chunk");

@@ -66,7 +66,7 @@ struct EvalRow {
 
 struct Eval {
   Origin origin;
-  std::string model, text;
+  std::string model, weights, text;  // weights: the file that the model's come from, if it is another
   std::optional<std::uint64_t> tokens, chunk;
   std::vector<EvalRow> rows;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "report/chart.h"
+#include "report/distort_findings.h"
 #include "report/page.h"
 #include "report/series.h"
 
@@ -18,16 +19,12 @@ namespace rota::tool {
 namespace {
 
 constexpr std::size_t kMostPanels = 8;
-constexpr std::size_t kLargestHeatTable = 16, kHeatLevels = 8;
-
-std::string pair_name(const AttentionRow& row) { return codec_pair(row.k, row.v); }
+constexpr std::size_t kLargestHeatTable = 24, kHeatLevels = 8;
 
 struct StorageEntry {
   std::size_t file;
   const StorageRow* row;
 };
-
-std::string source_name(const std::string& source) { return cut(source, 60); }
 
 std::string with_label(const std::string& name, const std::vector<Distort>& files, std::size_t file) {
   return files.size() > 1 ? name + " · " + files[file].origin.label : name;
@@ -149,6 +146,7 @@ Panels attention_panels(const std::vector<Distort>& files) {
     }
   }
   for (const ErrorKind& kind : kErrorKinds) {
+    std::size_t left = 0;
     SeriesByName pairs, mixed;
     std::set<std::string> named;
     for (std::size_t file = 0; file < files.size(); ++file) {
@@ -164,13 +162,13 @@ Panels attention_panels(const std::vector<Distort>& files) {
         const bool draw = *error > 0 && (!few || row.bits_stored < kFewBits);
         Series* const series = !draw ? nullptr : same ? pairs.find(name) : mixed.find(name + ", K and V differ");
         if (series == nullptr || series->points.size() == kMostPoints) {
-          ++panels.rows_left;
+          ++left;
           continue;
         }
         series->points.push_back({.x = row.bits_stored,
                                   .y = *error,
                                   .name = same && named.insert(row.k).second ? cut(row.k, 12) : std::string(),
-                                  .note = fmt::format("{}: {} bits per value, {} {}", pair_name(row),
+                                  .note = fmt::format("{}: {} bits per value, {} {}", codec_pair(row.k, row.v),
                                                       number_text(row.bits_stored, 4), kind.axis, number_text(*error)),
                                   .hollow = !same});
       }
@@ -184,34 +182,66 @@ Panels attention_panels(const std::vector<Distort>& files) {
       series.style.marker = 0;
       chart.series.insert(chart.series.begin(), std::move(series));
     }
+    panels.rows_left = std::max(panels.rows_left, left);  // the same rows in each chart
     if (!chart.series.empty()) panels.add(kind.title, svg(chart));
   }
   return panels;
 }
 
-// Output errors of one source over all codecs of K and of V; nothing unless every pair is there.
+using Codecs = std::set<std::string, decltype(&codec_less)>;
+using Errors = std::map<std::pair<std::string, std::string>, double>;
+
+// Keys and values of which all pairs are there. Codecs that most pairs lack are left out first: dense ones, which are
+// measured with themselves alone.
+void leave_whole_square(Codecs& keys, Codecs& values, const Errors& errors) {
+  const auto missing = [&](const std::string& codec, const Codecs& others, bool is_key) {
+    const auto lacks = [&](const std::string& other) {
+      return !errors.contains(is_key ? std::pair(codec, other) : std::pair(other, codec));
+    };
+    return static_cast<double>(std::ranges::count_if(others, lacks)) / static_cast<double>(others.size());
+  };
+  while (!keys.empty() && !values.empty()) {
+    double worst = 0;
+    const std::string* codec = nullptr;
+    bool is_key = false;
+    for (const bool of_keys : {true, false}) {
+      for (const std::string& one : of_keys ? keys : values) {
+        const double part = missing(one, of_keys ? values : keys, of_keys);
+        if (part <= worst) continue;
+        worst = part;
+        codec = &one;
+        is_key = of_keys;
+      }
+    }
+    if (codec == nullptr) return;
+    Codecs& from = is_key ? keys : values;
+    from.erase(from.find(*codec));
+  }
+}
+
+// Output errors of one source, codecs of K by codecs of V.
 std::string heat_table(const std::string& caption, const std::vector<const AttentionRow*>& rows) {
-  const auto less = [](const std::string& a, const std::string& b) { return codec_less(a, b); };
-  std::set<std::string, decltype(less)> keys(less), values(less);
-  std::map<std::pair<std::string, std::string>, double> errors;
-  double least = 0, most = 0;
+  Codecs keys(codec_less), values(codec_less);
+  Errors errors;
   for (const AttentionRow* row : rows) {
     if (!row->output_error) continue;
-    const double error = *row->output_error;
     keys.insert(row->k);
     values.insert(row->v);
-    errors[{row->k, row->v}] = error;
+    errors[{row->k, row->v}] = *row->output_error;
+  }
+  if (std::max(keys.size(), values.size()) > kLargestHeatTable) return {};
+  leave_whole_square(keys, values, errors);
+  if (keys.size() < 2 || values.size() < 2) return {};
+  double least = 0, most = 0;
+  for (const auto& [pair, error] : errors) {
+    if (!keys.contains(pair.first) || !values.contains(pair.second)) continue;
     if (error > 0) least = least == 0 ? error : std::min(least, error);
     most = std::max(most, error);
-  }
-  if (keys.size() < 2 || values.size() < 2 || errors.size() != keys.size() * values.size() ||
-      std::max(keys.size(), values.size()) > kLargestHeatTable) {
-    return {};
   }
   std::string html = fmt::format(
       "<div class=\"scroll\"><table class=\"heat\"><caption>{}</caption>\n<thead><tr><th scope=\"col\">K \\ V</th>",
       escaped(caption));
-  for (const std::string& value : values) html += fmt::format("<th scope=\"col\">{}</th>", escaped(value));
+  for (const std::string& value : values) html += fmt::format("<th scope=\"col\" class=\"r\">{}</th>", escaped(value));
   html += "</tr></thead>\n<tbody>\n";
   for (const std::string& key : keys) {
     html += fmt::format("<tr><th scope=\"row\">{}</th>", escaped(key));
@@ -241,70 +271,56 @@ std::string heat_tables(const std::vector<Distort>& files) {
   }
   if (html.empty()) return html;
   return "<div class=\"kind many\"><h3>Error of the output, codecs of keys by codecs of values</h3>\n"
-         "<p>|o' - o| / |o|: stronger colour, larger error; each step of colour is the same factor.</p>\n<div "
-         "class=\"panels\">\n" +
+         "<p>|o' - o| / |o|: stronger colour, larger error; each step of colour is the same factor. Codecs that were "
+         "not measured with all others are in the table of attention only.</p>\n<div class=\"heats\">\n" +
          html + "</div></div>\n";
 }
 
-void say_storage(const Distort& file, const std::string& prefix, std::vector<std::string>& findings) {
-  // Bits that an ideal codec would need less, per source: all codecs that have a bound.
-  std::vector<std::string> order;
-  std::map<std::string, Interval> waste;
-  double worst_theory = 1;
-  const StorageRow* off_theory = nullptr;
-  for (const StorageRow& row : file.rows) {
-    const double shannon_mse = row.shannon_mse.value_or(0);
-    if (row.mse > 0 && shannon_mse > 0 && row.bits_stored < kFewBits) {
-      const double bits = 0.5 * std::log2(row.mse / shannon_mse);
-      if (!waste.contains(row.source)) {
-        order.push_back(row.source);
-        waste[row.source] = {bits, bits};
-      }
-      Interval& spread = waste[row.source];
-      spread = {std::min(spread.low, bits), std::max(spread.high, bits)};
-    }
-    const double theory_mse = row.theory_mse.value_or(0);
-    if (row.mse > 0 && theory_mse > 0) {
-      const double ratio = row.mse / theory_mse;
-      if (off_theory == nullptr || std::abs(std::log(ratio)) > std::abs(std::log(worst_theory))) {
-        off_theory = &row;
-        worst_theory = ratio;
-      }
-    }
-  }
-  constexpr std::size_t kMostSources = 4;
-  for (std::size_t at = 0; at < std::min(order.size(), kMostSources); ++at) {
-    const Interval& spread = waste[order[at]];
-    const std::string low = number_text(spread.low, 2), high = number_text(spread.high, 2);
-    findings.push_back(fmt::format("{}On {}, codecs store {} bits per value more than Shannon's bound for their error.",
-                                   prefix, source_name(order[at]),
-                                   low == high ? low : fmt::format("{} to {}", low, high)));
-  }
-  if (off_theory != nullptr) {
-    findings.push_back(
-        fmt::format("{}Where theory gives an error, the measured one is furthest from it for {} on {}: {} of it.",
-                    prefix, off_theory->codec, source_name(off_theory->source), number_text(worst_theory)));
-  }
+// What errors of one codec come to at most, over all sources of a file.
+struct WorstErrors {
+  double bits = 0;
+  std::optional<double> output, logits, kl;
+};
+
+std::string error_text(const std::optional<double>& error) {
+  constexpr double kTiny = 1e-4;
+  if (!error) return {};
+  return *error > 0 && *error < kTiny ? "<" + percent(kTiny) : percent(*error);
 }
 
-void say_attention(const Distort& file, const std::string& prefix, std::vector<std::string>& findings) {
-  // The fewest bits that keep the output within these errors.
-  for (const double most : {0.05, 0.01}) {
-    const AttentionRow* best = nullptr;
-    for (const AttentionRow& row : file.attention) {
-      if (!row.output_error || *row.output_error > most) continue;
-      if (best == nullptr ||
-          std::pair(row.bits_stored, *row.output_error) < std::pair(best->bits_stored, best->output_error.value_or(0)))
-        best = &row;
-    }
-    if (best == nullptr) continue;
-    std::string text =
-        fmt::format("{}Attention's output stays within {}% from {} bits per value on: {} on {} errs by {}%", prefix,
-                    number_text(100 * most), number_text(best->bits_stored), pair_name(*best),
-                    source_name(best->source), number_text(100 * best->output_error.value_or(0)));
-    if (best->kl) text += fmt::format(", its KL divergence is {} nats", number_text(*best->kl));
-    findings.push_back(text + ".");
+// Each codec with itself.
+std::string main_table(const std::vector<Distort>& files) {
+  constexpr std::size_t kMostRows = 16;
+  HtmlTable table(HtmlTable::Kind::main);
+  for (const char* name : {"codec", "file"}) table.add_column(name, HtmlTable::Align::left);
+  for (const char* name : {"bits", "error of the output", "error of logits", "KL, nats"}) {
+    table.add_column(name, HtmlTable::Align::right);
   }
+  std::size_t count = 0;
+  std::set<std::string> sources;
+  for (const Distort& file : files) {
+    std::vector<std::string> order;
+    std::map<std::string, WorstErrors> codecs;
+    for (const AttentionRow& row : file.attention) {
+      if (row.k != row.v || !row.output_error) continue;
+      sources.insert(row.source);
+      if (!codecs.contains(row.k)) order.push_back(row.k);
+      WorstErrors& worst = codecs[row.k];
+      worst = {std::max(worst.bits, row.bits_stored), std::max(worst.output, row.output_error),
+               std::max(worst.logits, row.logit_error), std::max(worst.kl, row.kl)};
+    }
+    for (const std::string& codec : order) {
+      if (++count > kMostRows) continue;
+      const WorstErrors& worst = codecs[codec];
+      table.add_row({codec, files.size() > 1 ? file.origin.label : "", number_text(worst.bits),
+                     error_text(worst.output), error_text(worst.logits), number_text(worst.kl)});
+    }
+  }
+  if (count == 0) return {};
+  const std::string where = sources.size() == 1 ? "on " + source_name(*sources.begin())
+                                                : fmt::format("the largest of {} sources", sources.size());
+  const std::string left = count > kMostRows ? fmt::format("; {} more below", counted(count - kMostRows, "row")) : "";
+  return table.html(fmt::format("Attention with one codec for keys and values, {}{}", where, left));
 }
 
 Section storage_table(const Distort& file, std::size_t index, const std::string& title) {
@@ -339,18 +355,18 @@ Section attention_table(const Distort& file, std::size_t index, const std::strin
 }  // namespace
 
 PagePart distort_part(const std::vector<Distort>& files) {
-  PagePart part;
+  PagePart part{.title = "What codecs do to numbers (distort)"};
   const Panels rate = rate_panels(files), attention = attention_panels(files);
   const std::string html = rate.html() + attention.html() + heat_tables(files);
   if (!html.empty()) part.charts.push_back({"distort", "distort", "<div class=\"kinds\">\n" + html + "</div>\n"});
+  part.answer = main_table(files);
   part.chart_count = rate.figures.size() + attention.figures.size();
   for (std::size_t index = 0; index < files.size(); ++index) {
     const Distort& file = files[index];
     const bool named = files.size() > 1;
     const std::string prefix = named ? file.origin.label + ": " : std::string();
     const std::string title_end = named ? " · " + file.origin.label : std::string();
-    say_attention(file, prefix, part.findings);
-    say_storage(file, prefix, part.findings);
+    std::ranges::move(distort_findings(file, prefix), std::back_inserter(part.findings));
     if (!file.rows.empty()) part.tables.push_back(storage_table(file, index, "distort: stored values" + title_end));
     if (!file.attention.empty()) part.tables.push_back(attention_table(file, index, "distort: attention" + title_end));
     if (file.rows.empty() && file.attention.empty()) {

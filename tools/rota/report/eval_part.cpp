@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "report/chart.h"
+#include "report/eval_answer.h"
 #include "report/page.h"
 #include "report/series.h"
 
@@ -19,7 +20,6 @@ namespace {
 using Kind = EvalRow::Kind;
 
 constexpr std::size_t kMostPanels = 8;
-constexpr double kMiB = 1048576;
 
 struct Entry {
   std::size_t file;
@@ -39,13 +39,6 @@ std::vector<Entry> codecs_of(const std::vector<Eval>& files) {
 
 std::string with_label(const std::string& name, const std::vector<Eval>& files, std::size_t file) {
   return files.size() > 1 ? name + " · " + files[file].origin.label : name;
-}
-
-// Codecs that make one line. Those of two names are K and V.
-std::string line_of(const EvalRow& row) {
-  if (row.kind == Kind::engine) return "the engine's formats";
-  if (row.kind == Kind::simulated) return row.rotated ? "ggml's formats, rotated" : "ggml's formats";
-  return row.codec.find('/') == std::string::npos ? family_of(row.codec) : "K and V differ";
 }
 
 std::string note_of(const EvalRow& row) {
@@ -72,8 +65,10 @@ void add_panel(Panels& panels, LineChart chart, const std::vector<Eval>& files, 
   for (const auto& [file, row] : entries) {
     const Place place = place_of_row(*row);
     const double y = place.y.value_or(0);
-    const bool draw = place.x && y > 0 && (!few || row->bits_stored < kFewBits);
-    Series* const series = draw ? lines.find(with_label(line_of(*row), files, file)) : nullptr;
+    if (!place.x || !place.y) continue;
+    const bool draw = y > 0 && (!few || row->bits_stored < kFewBits);
+    Series* const series =
+        draw ? lines.find(with_label(line_of(row->kind, row->rotated, row->codec), files, file)) : nullptr;
     if (series == nullptr || series->points.size() == kMostPoints) {
       ++left;
       continue;
@@ -113,7 +108,8 @@ Panels bits_panels(const std::vector<Eval>& files) {
   return panels;
 }
 
-Panels memory_panels(const std::vector<Eval>& files) {
+// All contexts but those that are drawn already.
+Panels memory_panels(const std::vector<Eval>& files, const std::set<std::uint64_t>& drawn) {
   Panels panels{
       "What memory buys",
       "Divergence against all that a cache of one sequence takes, its dense tokens included. Lower is better, "
@@ -123,6 +119,7 @@ Panels memory_panels(const std::vector<Eval>& files) {
     for (const auto& [context, bytes] : entry.row->bytes) contexts.insert(context);
   }
   for (const std::uint64_t context : contexts) {
+    if (drawn.contains(context)) continue;
     if (panels.figures.size() == kMostPanels) break;
     add_panel(panels,
               {.label = "Context of " + counted(context, "token"),
@@ -183,39 +180,25 @@ Panels layer_panels(const std::vector<Eval>& files) {
   return panels;
 }
 
-Panels time_panels(const std::vector<Eval>& files) {
+// Of all files but those that are drawn already.
+Panels time_panels(const std::vector<Eval>& files, const std::set<const Eval*>& drawn) {
   Panels panels{
       "Time of a token",
       "Median time in which the engine decodes one token, by the tokens that the cache holds already. Lower is "
-      "better. Whiskers span p10 to p90."};
+      "better. Whiskers span p10 to p90, as far as the axis goes."};
   for (std::size_t file = 0; file < files.size(); ++file) {
-    add_lines(panels,
-              {.label = with_label("Each cache", files, file),
-               .x = {"tokens in the cache", Scale::from_zero},
-               .y = {"ms per token", Scale::from_zero},
-               .series = {}},
-              files[file], [](const EvalRow& row) {
-                std::vector<Point> points;
-                for (const auto& [depth, ms] : row.ms_per_token) {
-                  const auto low = row.ms_per_token_p10.find(depth), high = row.ms_per_token_p90.find(depth);
-                  std::optional<Interval> spread;
-                  if (low != row.ms_per_token_p10.end() && high != row.ms_per_token_p90.end()) {
-                    spread = {low->second, high->second};
-                  }
-                  points.push_back({.x = static_cast<double>(depth),
-                                    .y = ms,
-                                    .spread = spread,
-                                    .note = fmt::format("{}, behind {}: {} ms", row.codec, counted(depth, "token"),
-                                                        number_text(ms, 4))});
-                }
-                return points;
-              });
+    if (drawn.contains(&files[file]) || panels.figures.size() == kMostPanels) continue;
+    const std::string label = with_label("Each cache", files, file);
+    panels.add(label, time_chart(files[file], label, {}, panels.rows_left));
   }
   return panels;
 }
 
 // In nats; infinite where it was not measured, so that no such row is the best.
 double divergence(const EvalRow& row) { return row.kld_mean.value_or(std::numeric_limits<double>::infinity()); }
+
+// "5% of what", "as much as", "2 times what"
+std::string compared(double ratio) { return is_about_one(ratio) ? "as much as" : share_of(ratio, "what"); }
 
 // Each of ggml's formats, simulated or in the engine, beside the best of Rota's codecs that takes no more bits.
 void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
@@ -231,16 +214,17 @@ void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::st
     }
     if (best == nullptr) continue;
     ++said;
-    findings.push_back(fmt::format("{}{} with {} bits per value diverges by {} nats, {} of what {} does with {} bits.",
-                                   prefix, best->codec, number_text(best->bits_stored, 4),
-                                   number_text(divergence(*best)), number_text(divergence(*best) / divergence(rival)),
-                                   rival.codec, number_text(rival.bits_stored, 4)));
+    findings.push_back(fmt::format("{}{} with {} per value diverges by {} nats, {} {} does with {}.", prefix,
+                                   best->codec, bits_text(best->bits_stored), number_text(divergence(*best)),
+                                   compared(divergence(*best) / divergence(rival)), rival.codec,
+                                   bits_text(rival.bits_stored)));
   }
 }
 
+// The fewest bits that keep predictions within some divergences.
 void say_least(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
-  // The fewest bits that keep predictions within these divergences.
-  for (const double most : {1e-2, 1e-3}) {
+  const EvalRow* said = nullptr;
+  for (const double most : {1e-3, 1e-2}) {
     const EvalRow* best = nullptr;
     for (const EvalRow& row : file.rows) {
       if (row.kind == Kind::reference || divergence(row) > most) continue;
@@ -249,11 +233,12 @@ void say_least(const Eval& file, const std::string& prefix, std::vector<std::str
         best = &row;
       }
     }
-    if (best == nullptr) continue;
-    std::string text =
-        fmt::format("{}Predictions stay within {} nats from {} bits per value on: {} diverges by {}", prefix,
-                    number_text(most), number_text(best->bits_stored, 4), best->codec, number_text(divergence(*best)));
-    if (best->top1) text += fmt::format(", its best token is the same at {}%", number_text(100 * *best->top1, 4));
+    if (best == nullptr || best == said) continue;
+    said = best;
+    std::string text = fmt::format(
+        "{}{} has the fewest bits that keep predictions within {} nats: {} per value, divergence {}", prefix,
+        best->codec, number_text(most), bits_text(best->bits_stored), number_text(divergence(*best)));
+    if (best->top1) text += fmt::format(", the same best token at {} of positions", kept_percent(*best->top1));
     findings.push_back(text + ".");
   }
 }
@@ -315,23 +300,46 @@ Section eval_table(const Eval& file, std::size_t index, const std::string& title
   return {fmt::format("table-eval-{}", index + 1), title, table.html("KLD in nats; errors are relative; ms per token")};
 }
 
-std::string measured_text(const Eval& file, const std::string& prefix) {
-  std::string text = prefix + (file.model.empty() ? "A model" : file.model) + " read ";
-  text += file.tokens ? counted(*file.tokens, "token") : "a text";
-  if (!file.text.empty()) text += " of " + file.text;
-  if (file.chunk) text += fmt::format(" in chunks of {}", number_text(file.chunk));
-  return text + ".";
+// What stands above one of several tables.
+std::string title_of(const EvalTable& table, const std::vector<Eval>& files) {
+  std::vector<std::string> labels;
+  for (const std::size_t file : table.files) labels.push_back(files[file].origin.label);
+  const std::string model = model_name(files[table.files.front()]);
+  return model + (model.empty() ? "" : " · ") + joined(labels, ", ");
+}
+
+// What the first screen has drawn, so that no chart comes twice.
+struct DrawnAlready {
+  std::set<std::uint64_t> contexts{};
+  std::set<const Eval*> timed{};
+};
+
+DrawnAlready add_answers(PagePart& part, const std::vector<Eval>& files) {
+  DrawnAlready drawn;
+  const std::vector<EvalTable> tables = joined_tables(files);
+  for (const EvalTable& table : tables) {
+    const bool alone = tables.size() == 1;
+    const EvalAnswer answer = answer_of(table, alone ? "" : title_of(table, files));
+    part.answer += answer.html;
+    part.chart_count += answer.charts;
+    for (const std::string& text : answer.warnings) {
+      part.warnings.push_back((alone ? "" : table.times->origin.label + ": ") + text);
+    }
+    drawn.timed.insert(table.times);
+    const auto has_context = [&](const Eval& file) {
+      return std::ranges::any_of(file.rows, [&](auto& row) { return row.bytes.contains(table.context); });
+    };
+    if (std::ranges::count_if(files, has_context) == 1) drawn.contexts.insert(table.context);
+  }
+  return drawn;
 }
 
 }  // namespace
 
 PagePart eval_part(const std::vector<Eval>& files) {
-  PagePart part;
-  const Panels bits = bits_panels(files), memory = memory_panels(files), layers = layer_panels(files),
-               times = time_panels(files);
-  const std::string html = bits.html() + memory.html() + layers.html() + times.html();
-  if (!html.empty()) part.charts.push_back({"eval", "eval", "<div class=\"kinds\">\n" + html + "</div>\n"});
-  for (const Panels* panels : {&bits, &memory, &layers, &times}) part.chart_count += panels->figures.size();
+  PagePart part{.title = "What a cache costs the model (eval)"};
+  const DrawnAlready drawn = add_answers(part, files);
+  std::vector<std::string> findings;
   for (std::size_t index = 0; index < files.size(); ++index) {
     const Eval& file = files[index];
     const bool named = files.size() > 1;
@@ -340,11 +348,19 @@ PagePart eval_part(const std::vector<Eval>& files) {
       part.warnings.push_back(fmt::format("{} has no rows: nothing was measured.", file.origin.label));
       continue;
     }
-    part.findings.push_back(measured_text(file, prefix));
-    say_least(file, prefix, part.findings);
-    say_rivals(file, prefix, part.findings);
+    say_least(file, prefix, findings);
+    say_rivals(file, prefix, findings);
     part.tables.push_back(eval_table(file, index, "eval" + (named ? " · " + file.origin.label : std::string())));
   }
+  const Panels bits = bits_panels(files), memory = memory_panels(files, drawn.contexts), layers = layer_panels(files),
+               times = time_panels(files, drawn.timed);
+  const std::string html = bits.html() + memory.html() + layers.html() + times.html();
+  if (!html.empty()) {
+    part.charts.push_back({"eval", "eval", findings_html(findings) + "<div class=\"kinds\">\n" + html + "</div>\n"});
+  } else {
+    part.findings = std::move(findings);
+  }
+  for (const Panels* panels : {&bits, &memory, &layers, &times}) part.chart_count += panels->figures.size();
   return part;
 }
 

@@ -17,14 +17,15 @@ using rota::test::Reported;
 
 TEST_F(Reported, EvaluationsAreDrawn) {
   const std::string page = report(kEval);
-  for (const char* text : {">bits stored per value<", ">KL divergence, nats<", ">relative error of the output<",
-                           ">MiB<", ">layer<", ">turbo<", ">ggml&#39;s formats<", ">ggml&#39;s formats, rotated<",
-                           ">turbo4<", ">MiB at 32,768<", ">Context of 8,192 tokens<", "turbo4, layer 18: "}) {
+  for (const char* text :
+       {">bits stored per value<", ">KL divergence, nats<", ">relative error of the output<", ">MiB<", ">layer<",
+        ">turbo<", ">ggml&#39;s formats<", ">ggml&#39;s formats, rotated<", ">turbo4<", ">MiB at 32,768<",
+        ">MiB at 32,768 tokens<", ">Context of 8,192 tokens<", "turbo4, layer 18: "}) {
     EXPECT_GE(count(page, text), 1U) << text;
   }
-  // Three charts of bits, three of memory, one of layers; 11 rows and a head.
+  // Three charts of bits, three of memory, one of layers; 11 rows and a head, twice.
   EXPECT_EQ(count(page, "<figure>"), 7U);
-  EXPECT_EQ(count(page, "<tr>"), 11U + 1);
+  EXPECT_EQ(count(page, "<tr>") + count(page, "<tr class=\"best\">"), 2U * (11 + 1));
   EXPECT_EQ(count(page, ">1 row more in the table.<"), 2U) << "f16, in charts of bits and of memory";
 }
 
@@ -36,12 +37,11 @@ TEST_F(Reported, FindingsOfEvaluationsAreComputed) {
     {"codec": "turbo8", "kind": "rota", "bits_stored": 8.25, "kld_mean": 0.00025, "perplexity": 9},
     {"codec": "turbo4", "kind": "rota", "bits_stored": 4.25, "kld_mean": 0.004, "perplexity": 9.1, "top1": 0.975}]})")));
   for (const char* text :
-       {"M read 2,048 tokens of T in chunks of 128.",
-        "Predictions stay within 0.01 nats from 4.25 bits per value on: turbo4 diverges by 0.004, its best token is "
-        "the "
-        "same at 97.5%.",
-        "Predictions stay within 0.001 nats from 8.25 bits per value on: turbo8 diverges by 2.5×10⁻⁴.",
-        "turbo4 with 4.25 bits per value diverges by 0.004 nats, 0.05 of what q4_0 does with 4.5 bits."}) {
+       {"M read 2,048 tokens of T in chunks of 128; bold: the smallest that stays within 0.01 nats.",
+        "turbo4 has the fewest bits that keep predictions within 0.01 nats: 4.25 bits per value, divergence 0.004, the "
+        "same best token at 97.5% of positions.",
+        "turbo8 has the fewest bits that keep predictions within 0.001 nats: 8.25 bits per value, divergence 2.5×10⁻⁴.",
+        "turbo4 with 4.25 bits per value diverges by 0.004 nats, 5% of what q4_0 does with 4.5 bits."}) {
     EXPECT_EQ(count(page, text), 1U) << text;
   }
 }
@@ -71,10 +71,66 @@ TEST_F(Reported, CachesOfAnEngineAreDrawn) {
         ">ms at 2,048<", ">MiB at 2,304<", "q4_0, behind 2,048 tokens: ", "f16, behind 0 tokens: "}) {
     EXPECT_GE(count(page, text), 1U) << text;
   }
-  // Two charts of bits, one of memory, one of times; 7 rows and a head.
+  // Two charts of bits, one of memory, one of times; 7 rows and a head, twice.
   EXPECT_EQ(count(page, "<figure>"), 4U);
-  EXPECT_EQ(count(page, "<tr>"), 7U + 1);
+  EXPECT_EQ(count(page, "<tr>") + count(page, "<tr class=\"best\">"), 2U * (7 + 1));
   EXPECT_EQ(count(page, " of what q4_0 does with 4.5 bits."), 1U) << "an engine's formats are rivals, too";
+}
+
+// What a reader came for is on the first screen: nothing but warnings and a sentence stands before the table.
+TEST_F(Reported, TheAnswerComesFirst) {
+  const std::string page = report(kEngine);
+  std::size_t last = 0;
+  for (const char* part :
+       {"<h1>",
+        "Times are noisy: of 7 of 7 caches",
+        "turbo4 keeps 97.8% of top-1 at 4.31 bits: 39% of f16&#39;s memory, 2 times as fast at 2,048 tokens; KL "
+        "divergence 0.0017 where q4_0 (4.5 bits) costs 0.053.",
+        "<table class=\"main\">",
+        ">bits<",
+        ">KL, nats<",
+        ">top-1<",
+        ">ms per token at 2,048 tokens<",
+        ">times f16&#39;s speed<",
+        ">MiB at 2,304 tokens<",
+        "<tr class=\"best\"><td>turbo4</td>",
+        "<div class=\"two\">",
+        ">KL divergence, nats<",
+        ">ms per token<",
+        "<nav ",
+        "<section id=\"eval\">",
+        "<h2>Tables</h2>",
+        "<section id=\"measured\">",
+        "2026-11-18T07:17:49Z",
+        "rota-eval -m"}) {
+    const std::size_t at = page.find(part, last);
+    ASSERT_NE(at, std::string::npos) << part;
+    last = at;
+  }
+}
+
+// The engine's times beside divergences of `python -m rota eval`, which has the same weights.
+TEST_F(Reported, FilesOfOneModelAreJoined) {
+  Json times = Json::parse(read(kEngine));
+  for (Json& row : times["rows"]) {
+    for (const char* key : {"kld_mean", "kld_p99", "kld_max", "top1", "perplexity"}) row.erase(key);
+  }
+  for (const std::string& engine : {kEngine, write("times.json", times)}) {
+    const std::string page = report(kEval + " " + engine);
+    EXPECT_EQ(count(page, "<table class=\"main\">"), 1U);
+    EXPECT_EQ(count(page,
+                    "turbo4 keeps 97.9% of top-1 at 4.31 bits: 40% of f16&#39;s memory, 2 times as fast at 2,048 "
+                    "tokens; KL divergence 0.002 where q4_0+rot (4.5 bits) costs 0.044."),
+              1U);
+    // Rotated in the engine, so that is whose time it is.
+    EXPECT_EQ(count(page,
+                    "<td>q4_0+rot</td><td class=\"r wide\">4.5</td><td class=\"r\">0.044</td><td "
+                    "class=\"r\">85.8%</td><td class=\"r\">107</td><td class=\"r\">0.64</td>"),
+              1U);
+    EXPECT_EQ(count(page, "all else from eval.json"), 1U);
+  }
+  times["model"] = "another";
+  EXPECT_EQ(count(report(kEval + " " + write("times.json", times)), "<table class=\"main\">"), 2U);
 }
 
 TEST_F(Reported, SpreadsOfTimesAreTheirEnds) {

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "report/data.h"
+#include "report/words.h"
 
 // The page that `rota report` writes: HTML that is XML, too, with all that it needs inside.
 
@@ -20,7 +19,9 @@ struct Section {
 
 // What files of one kind give to the page. Warnings and findings are plain text.
 struct PagePart {
+  std::string title;
   std::vector<std::string> warnings{}, findings{};
+  std::string answer{};  // what most readers came for: a table, and perhaps charts
   std::vector<Section> charts{}, tables{};
   std::size_t chart_count = 0;
 };
@@ -34,6 +35,11 @@ struct Page {
   std::size_t charts, rows;
 };
 Page page_of(const ReportData& data, const std::string& title);
+
+extern const char* const kPageStyle;
+
+// A list of sentences; nothing if there are none.
+std::string findings_html(const std::vector<std::string>& findings);
 
 // Charts of one kind, side by side where there is room.
 struct Panels {
@@ -49,32 +55,34 @@ struct Panels {
 class HtmlTable {
  public:
   enum class Align { left, right };
-  void add_column(std::string title, Align align) { columns_.push_back({std::move(title), align}); }
-  void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }  // plain text
+  // main: few columns, which fit a telephone, with a note below them; all: whatever there is, below a note.
+  enum class Kind { all, main };
+  explicit HtmlTable(Kind kind = Kind::all) : kind_(kind) {}
+
+  // What is wide is left out where there is no room.
+  void add_column(std::string title, Align align, bool wide = false) {
+    columns_.push_back({std::move(title), align, wide});
+  }
+  void add_row(std::vector<std::string> cells, bool bold = false) {  // plain text
+    rows_.push_back({std::move(cells), bold});
+  }
   std::string html(const std::string& caption) const;
 
  private:
   struct Column {
     std::string title;
     Align align;
+    bool wide;
   };
+  struct Row {
+    std::vector<std::string> cells;
+    bool bold;
+  };
+  std::string caption_text(const std::string& caption, const std::vector<bool>& shown) const;
+
+  Kind kind_;
   std::vector<Column> columns_{};
-  std::vector<std::vector<std::string>> rows_{};
+  std::vector<Row> rows_{};
 };
-
-// "" for what is not known.
-std::string number_text(const std::optional<double>& value);
-std::string number_text(const std::optional<std::uint64_t>& value);
-
-std::string joined(const std::vector<std::string>& parts, std::string_view separator);
-
-// "turbo4", or "turbo4 / turbo2" where K and V differ.
-std::string codec_pair(const std::string& k, const std::string& v);
-
-// "1 row", "16,384 rows".
-std::string counted(std::uint64_t count, std::string_view noun);
-
-// Codecs in the order in which people think of them: dense ones first, then turbo2, turbo3, ...
-bool codec_less(std::string_view a, std::string_view b);
 
 }  // namespace rota::tool

@@ -54,7 +54,8 @@ void add_report(CLI::App& app, Invocation&) {
             .footer = "Examples:\n"
                       "  rota bench attend -o json > bench.json && rota report bench.json\n"
                       "  rota report before.json after.json distort.json -O report.html\n"
-                      "  python -m rota eval MODEL --text FILE --json eval.json && rota report eval.json",
+                      "  python -m rota eval MODEL --text FILE --json eval.json && rota report eval.json\n"
+                      "  rota report eval.json engine.json",
             .run = [options] { run(*options); }});
   require(add_texts(
       command, "FILES", options->files,
