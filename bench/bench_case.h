@@ -1,9 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
+#include "rota/codec.h"
 #include "rota/device.h"
 #include "rota/dtype.h"
 
@@ -14,21 +20,76 @@ namespace rota::bench {
 
 // Calls of one op. Its memory lives as long as `run` does.
 struct Work {
-  std::uint64_t bytes = 0;  // that one call must read and write
+  std::uint64_t bytes = 0;        // that one call must read and write
+  std::function<void()> prepare;  // once, before it runs; best after all cases of its place were made
   std::function<void(std::uint64_t calls)> run;
 };
 
-// Where a case runs. `take` is asked before memory is allocated, and throws if there shall be less.
+struct Ring;
+
+// Where cases run. `take` is asked before memory is allocated, and throws if there shall be less.
 struct Place {
   Device device;
   std::function<void(std::uint64_t bytes)> take = [](std::uint64_t) {};
+  std::map<std::string, std::shared_ptr<Ring>> rings = {};  // by what they hold
 };
 
-// How many copies of a call's memory calls go round through: as much memory as that, or one copy.
-std::uint64_t copies_for(std::uint64_t rotated_bytes, std::uint64_t copy_bytes);
+// What memory holds, again and again.
+struct Content {
+  std::string name;         // no other content has it
+  std::uint64_t unit = 64;  // bytes, a multiple of 64: memory may begin at any multiple of them
+  std::function<std::vector<std::byte>(Device&)> pattern;  // whole units
+};
 
-// Memory that holds `pattern`, again and again.
-Buffer filled(Device& device, std::uint64_t bytes, std::span<const std::byte> pattern);
+// Normal numbers, the same in every run.
+Content numbers(DType dtype);
+
+// Pages of normal numbers, sealed by the op itself.
+Content sealed_pages(const PageFormat& format);
+
+// Pages that calls write.
+Content blank_pages(const PageFormat& format);
+
+// Copies of the memory of one call, which calls go round through so that caches are cold. Cases of a place whose
+// memory holds the same share it, and where they are in it: what a call touches is what was touched longest ago,
+// whichever case did. New memory costs more than all else of a benchmark's preparation.
+class CallCopies {
+ public:
+  struct Where {
+    std::size_t part;
+    std::uint64_t inside;  // bytes from the part's beginning
+  };
+  struct At {
+    Buffer buffer;
+    std::uint64_t offset_bytes;
+  };
+
+  // A piece of one copy. All of them come before reserve().
+  Where add(const Content& content, std::uint64_t bytes);
+
+  // As many copies as take so many bytes, or one. Asks the place for memory, and allocates none.
+  void reserve(Place& place, std::uint64_t rotated_bytes);
+
+  // Allocates and fills what no other case has. Reserved for all before, it is large enough for all.
+  void fill(Device& device) const;
+
+  std::uint64_t count() const { return count_; }
+  std::uint64_t bytes() const;                          // of one copy
+  At at(const Where& where, std::uint64_t copy) const;  // after fill()
+
+  // The copy whose turn it is.
+  std::uint64_t next() const;
+
+ private:
+  struct Part {
+    Content content;
+    std::uint64_t bytes = 0;
+  };
+
+  std::vector<Part> parts_{};
+  std::uint64_t count_ = 1;
+  std::shared_ptr<Ring> ring_{};
+};
 
 // Zeros.
 Buffer cleared(Device& device, std::uint64_t bytes);
@@ -40,7 +101,7 @@ Buffer numbers_in(Device& device, DType dtype, std::uint64_t count);
 void submit(Device& device, const std::function<void(Encoder&)>& record);
 
 // Calls go round through the copies, whoever asks for them.
-std::function<void(std::uint64_t calls)> rotating(Device device, std::uint64_t copies,
+std::function<void(std::uint64_t calls)> rotating(Device device, std::shared_ptr<const CallCopies> copies,
                                                   std::function<void(Encoder&, std::uint64_t copy)> record);
 
 }  // namespace rota::bench

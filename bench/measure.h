@@ -18,6 +18,7 @@ inline Place cpu_of(const benchmark::State& state) { return cpu_with(static_cast
 
 // Each iteration submits so many calls together.
 inline void measure(benchmark::State& state, const Work& work, std::uint64_t calls = 1) {
+  work.prepare();
   for (auto _ : state) work.run(calls);
   state.SetBytesProcessed(static_cast<std::int64_t>(work.bytes * calls) *
                           static_cast<std::int64_t>(state.iterations()));

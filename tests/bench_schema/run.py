@@ -92,8 +92,18 @@ def main():
     for arguments, made in short:
         check(validator, arguments, made)
 
+    of_model = next(made for arguments, made in short if "--model" in arguments)
+    of_model["rows"].reverse()
+    if of_model["rows"][0]["scope"] != "model":
+        sys.exit("the last row of a model is not of all its layers")
+    for key in ("head_dim", "value_dim", "kv_heads", "group", "calls_per_sample"):
+        wrong = copy.deepcopy(report)
+        wrong["rows"][0][key] = None
+        if validator.is_valid(wrong):
+            sys.exit(f"the schema takes a layer without {key}")
+
     refused = 0
-    for made in (report, short[-1][1]):
+    for made in (report, of_model, short[-1][1]):
         for path, what, wrong in spoiled(made):
             if validator.is_valid(wrong):
                 sys.exit(f"the schema takes a report of which {'.'.join(map(str, path)) or 'the whole'} {what}")

@@ -17,46 +17,27 @@ constexpr std::uint32_t kPage = 128;
 
 std::uint64_t pages_for(std::uint64_t tokens) { return (tokens + kPage - 1) / kPage; }
 
-// Some pages of normal numbers, sealed by the op itself.
-std::vector<std::byte> sealed_pages(Device& device, const PageFormat& format, std::uint64_t heads) {
-  constexpr std::uint64_t kPages = 2;
-  const SlotShape slots{.pages = kPages, .page_slots = kPage, .heads = heads, .dim = format.head_dim};
-  const Buffer dense = numbers_in(device, DType::f16, kPages * kPage * heads * format.head_dim);
-  std::vector<std::byte> bytes(kPages * heads * page_bytes(format));
-  const Buffer sealed = device.allocate(bytes.size()).value();
-  const Buffer counter = cleared(device, 8);
-  std::vector<SealPage> pages;
-  for (std::uint64_t page = 0; page < kPages; ++page) pages.push_back({.from = page, .to = page});
-  submit(device, [&](Encoder& encoder) {
-    seal(encoder, {.from = SlotView::head_major(dense, DType::f16, slots),
-                   .to = SealedView::packed(sealed, format, {.pages = kPages, .heads = heads}),
-                   .pages = pages,
-                   .non_finite = {counter}});
-  });
-  sealed.read(bytes).value();
-  return bytes;
-}
-
 // One side of a cache: what one copy of it takes, and views of such copies.
 class SideMaker {
  public:
-  SideMaker(Device& device, const AttendCase& what, KvSide side)
-      : device_(device),
-        what_(what),
+  SideMaker(const AttendCase& what, KvSide side, CallCopies& copies)
+      : what_(what),
         dim_(side == KvSide::keys ? what.head_dim : what.value_dim),
         format_{.codec = turbo(4), .side = side, .head_dim = static_cast<std::uint32_t>(dim_), .tokens = kPage} {
     const KvCodec& codec = side == KvSide::keys ? what.k : what.v;
-    const std::uint64_t all = pages_for(what.keys);
     if (const std::optional<Codec> sealed = sealed_codec(codec)) {
       format_.codec = *sealed;
       check(format_).value();
       sealed_pages_ = (what.keys - std::min(what.keys, what.tail)) / kPage;
-      if (sealed_pages_ > 0) pattern_ = sealed_pages(device, format_, what.kv_heads);
     } else {
       dtype_ = std::get<DType>(codec);
     }
-    dense_pages_ = all - sealed_pages_;
+    dense_pages_ = pages_for(what.keys) - sealed_pages_;
     first_page_ = what.window ? (what.keys - std::min(what.keys, *what.window)) / kPage : 0;
+    if (sealed_pages_ > 0) {
+      sealed_ = copies.add(sealed_pages(format_), all_sealed() * what.kv_heads * page_bytes(format_));
+    }
+    dense_ = copies.add(numbers(dtype_), dense_shape().pages * kPage * what.kv_heads * dim_ * info(dtype_).bytes);
   }
 
   // What attention reads of one copy: tokens inside the window.
@@ -68,25 +49,17 @@ class SideMaker {
            (sealed * page_bytes(format_) + (what_.keys - first) * dim_ * info(dtype_).bytes);
   }
 
-  std::uint64_t copy_bytes() const {
-    return what_.sequences * what_.kv_heads *
-           (sealed_pages_ * page_bytes(format_) + dense_pages_ * kPage * dim_ * info(dtype_).bytes);
-  }
-
-  KvSideView copy(std::minstd_rand& random) const {
-    const std::uint64_t dense = what_.sequences * dense_pages_;
-    const SlotShape slots{
-        .pages = std::max<std::uint64_t>(dense, 1), .page_slots = kPage, .heads = what_.kv_heads, .dim = dim_};
-    KvSideView view{.dense = SlotView::head_major(
-                        numbers_in(device_, dtype_, slots.pages * kPage * what_.kv_heads * dim_), dtype_, slots)};
-    const std::uint64_t sealed = what_.sequences * sealed_pages_;
-    if (sealed > 0) {
-      const SealedShape pages{.pages = sealed, .heads = what_.kv_heads};
-      const std::uint64_t bytes = sealed * what_.kv_heads * page_bytes(format_);
-      view.sealed = SealedView::packed(filled(device_, bytes, pattern_), format_, pages);
+  KvSideView view(const CallCopies& copies, std::uint64_t copy, std::minstd_rand& random) const {
+    const CallCopies::At dense = copies.at(dense_, copy);
+    KvSideView view{.dense = SlotView::head_major(dense.buffer, dtype_, dense_shape())};
+    view.dense.offset = dense.offset_bytes / info(dtype_).bytes;
+    if (sealed_) {
+      const CallCopies::At sealed = copies.at(*sealed_, copy);
+      view.sealed = SealedView::packed(sealed.buffer, format_, {.pages = all_sealed(), .heads = what_.kv_heads});
+      view.sealed->offset_bytes = sealed.offset_bytes;
     }
-    const std::vector<std::uint32_t> sealed_order = order(sealed, random);
-    const std::vector<std::uint32_t> dense_order = order(dense, random);
+    const std::vector<std::uint32_t> sealed_order = order(all_sealed(), random);
+    const std::vector<std::uint32_t> dense_order = order(what_.sequences * dense_pages_, random);
     for (std::uint64_t sequence = 0; sequence < what_.sequences; ++sequence) {
       const auto list = std::make_shared<KvPages>();
       list->sealed_pages = sealed_pages_;
@@ -101,6 +74,16 @@ class SideMaker {
   }
 
  private:
+  std::uint64_t all_sealed() const { return what_.sequences * sealed_pages_; }
+
+  // A view has at least one page.
+  SlotShape dense_shape() const {
+    return {.pages = std::max<std::uint64_t>(what_.sequences * dense_pages_, 1),
+            .page_slots = kPage,
+            .heads = what_.kv_heads,
+            .dim = dim_};
+  }
+
   std::vector<std::uint32_t> order(std::uint64_t pages, std::minstd_rand& random) const {
     std::vector<std::uint32_t> places(pages);
     std::iota(places.begin(), places.end(), 0U);
@@ -108,47 +91,58 @@ class SideMaker {
     return places;
   }
 
-  Device& device_;
-  const AttendCase& what_;
+  AttendCase what_;
   std::uint64_t dim_;
   PageFormat format_;
   DType dtype_ = DType::f16;
   std::uint64_t sealed_pages_ = 0, dense_pages_ = 0, first_page_ = 0;
-  std::vector<std::byte> pattern_{};
+  std::optional<CallCopies::Where> sealed_{};
+  CallCopies::Where dense_{};
+};
+
+// Calls on all copies, once there is memory for them.
+struct AttendCalls {
+  explicit AttendCalls(const AttendCase& asked) : what(asked) {}
+
+  void prepare(Device& device) {
+    copies.fill(device);
+    const std::uint64_t tokens = what.sequences * what.rows, heads = what.kv_heads * what.group;
+    q = View::token_major(numbers_in(device, DType::f32, tokens * heads * what.head_dim), DType::f32,
+                          {tokens, heads, what.head_dim});
+    std::minstd_rand random(3);
+    for (std::uint64_t copy = 0; copy < copies.count(); ++copy) {
+      views.push_back({.k = keys.view(copies, copy, random),
+                       .v = values.view(copies, copy, random),
+                       .lengths = std::vector<std::uint64_t>(what.sequences, what.keys),
+                       .window = what.window});
+      outs.push_back(MutView::token_major(numbers_in(device, DType::f32, tokens * heads * what.value_dim), DType::f32,
+                                          {tokens, heads, what.value_dim}));
+    }
+  }
+
+  void record(Encoder& encoder, std::uint64_t copy) const {
+    attend(encoder, {.q = q, .kv = views[copy], .out = outs[copy], .scale = scale, .query_tokens = rows});
+  }
+
+  AttendCase what;
+  CallCopies copies{};
+  SideMaker keys{what, KvSide::keys, copies}, values{what, KvSide::values, copies};
+  View q{};
+  std::vector<KvView> views{};
+  std::vector<MutView> outs{};
+  std::vector<std::uint64_t> rows = std::vector<std::uint64_t>(what.sequences, what.rows);
+  double scale = 1 / std::sqrt(static_cast<double>(what.head_dim));
 };
 
 }  // namespace
 
 Work attend_work(Place& place, const AttendCase& what) {
-  Device& device = place.device;
-  const SideMaker keys(device, what, KvSide::keys);
-  const SideMaker values(device, what, KvSide::values);
-  const std::uint64_t copy_bytes = keys.copy_bytes() + values.copy_bytes();
-  const std::uint64_t copies = copies_for(what.rotated_bytes, copy_bytes);
-  place.take(copies * copy_bytes);
-  std::minstd_rand random(3);
-  const auto views = std::make_shared<std::vector<KvView>>();
-  for (std::uint64_t copy = 0; copy < copies; ++copy) {
-    views->push_back({.k = keys.copy(random),
-                      .v = values.copy(random),
-                      .lengths = std::vector<std::uint64_t>(what.sequences, what.keys),
-                      .window = what.window});
-  }
-  const std::uint64_t tokens = what.sequences * what.rows;
-  const std::uint64_t heads = what.kv_heads * what.group;
-  const View q = View::token_major(numbers_in(device, DType::f32, tokens * heads * what.head_dim), DType::f32,
-                                   {tokens, heads, what.head_dim});
-  std::vector<MutView> outs;
-  for (std::uint64_t copy = 0; copy < copies; ++copy) {
-    outs.push_back(MutView::token_major(numbers_in(device, DType::f32, tokens * heads * what.value_dim), DType::f32,
-                                        {tokens, heads, what.value_dim}));
-  }
-  const std::vector<std::uint64_t> rows(what.sequences, what.rows);
-  const double scale = 1 / std::sqrt(static_cast<double>(what.head_dim));
-  const auto record = [=](Encoder& encoder, std::uint64_t copy) {
-    attend(encoder, {.q = q, .kv = (*views)[copy], .out = outs[copy], .scale = scale, .query_tokens = rows});
-  };
-  return {.bytes = keys.read_bytes() + values.read_bytes(), .run = rotating(device, copies, record)};
+  const auto calls = std::make_shared<AttendCalls>(what);
+  calls->copies.reserve(place, what.rotated_bytes);
+  return {.bytes = calls->keys.read_bytes() + calls->values.read_bytes(),
+          .prepare = [calls, device = place.device]() mutable { calls->prepare(device); },
+          .run = rotating(place.device, {calls, &calls->copies},
+                          [calls](Encoder& encoder, std::uint64_t copy) { calls->record(encoder, copy); })};
 }
 
 }  // namespace rota::bench

@@ -1,23 +1,25 @@
 #include "ops/checksum/checksum_bench_case.h"
 
-#include <vector>
+#include <memory>
 
 #include "rota/ops.h"
 
 namespace rota::bench {
 
 Work checksum_work(Place& place, const ChecksumCase& what) {
-  place.take(what.copies * what.call_bytes);
-  std::vector<Buffer> buffers;
-  for (std::uint64_t copy = 0; copy < what.copies; ++copy) {
-    buffers.push_back(numbers_in(place.device, DType::f32, what.call_bytes / 4));
-  }
-  const Buffer sums = place.device.allocate(what.copies * 4).value();
-  const auto record = [buffers, sums, bytes = what.call_bytes](Encoder& encoder, std::uint64_t copy) {
-    const WordRange range{.buffer = buffers[copy], .size_bytes = bytes};
+  const auto copies = std::make_shared<CallCopies>();
+  // Numbers of another type would be as good: with these it shares the memory of other cases.
+  const CallCopies::Where words = copies->add(numbers(DType::f16), what.call_bytes);
+  copies->reserve(place, what.copies * what.call_bytes);
+  const Buffer sums = place.device.allocate(copies->count() * 4).value();
+  const auto record = [copies, words, sums, bytes = what.call_bytes](Encoder& encoder, std::uint64_t copy) {
+    const CallCopies::At at = copies->at(words, copy);
+    const WordRange range{.buffer = at.buffer, .offset_bytes = at.offset_bytes, .size_bytes = bytes};
     checksum(encoder, {.of = {&range, 1}, .sums = sums, .sums_offset_bytes = copy * 4});
   };
-  return {.bytes = what.call_bytes, .run = rotating(place.device, what.copies, record)};
+  return {.bytes = what.call_bytes,
+          .prepare = [copies, device = place.device]() mutable { copies->fill(device); },
+          .run = rotating(place.device, copies, record)};
 }
 
 }  // namespace rota::bench

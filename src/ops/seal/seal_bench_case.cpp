@@ -14,36 +14,59 @@ struct Side {
 };
 
 // The memory that calls go round through.
-struct Sides {
-  std::vector<Side> all{};  // copies, one after the other
-  std::uint64_t copies = 0, bytes = 0;
+class Sides {
+ public:
+  explicit Sides(const SealCase& what) : what_(what) {
+    for (const PageFormat& format : what.formats) {
+      const std::uint64_t numbers_of_page = std::uint64_t{format.tokens} * format.head_dim;
+      const std::uint64_t all = what.pages * what.heads;
+      const std::uint64_t dense_bytes = all * numbers_of_page * info(what.dtype).bytes;
+      const std::uint64_t sealed_bytes = all * page_bytes(format);
+      places_.push_back({copies.add(numbers(what.dtype), dense_bytes), copies.add(blank_pages(format), sealed_bytes)});
+      call_bytes += dense_bytes + sealed_bytes;
+    }
+  }
+
+  void prepare(Device& device) {
+    copies.fill(device);
+    for (std::uint64_t copy = 0; copy < copies.count(); ++copy) {
+      for (std::size_t at = 0; at < places_.size(); ++at) all_.push_back(side_of(at, copy));
+    }
+  }
 
   std::span<const Side> of(std::uint64_t copy) const {
-    const std::size_t each = all.size() / copies;
-    return std::span(all).subspan(each * copy, each);
+    return std::span(all_).subspan(places_.size() * copy, places_.size());
   }
+
+  CallCopies copies{};
+  std::uint64_t call_bytes = 0;
+
+ private:
+  struct Places {
+    CallCopies::Where dense, sealed;
+  };
+
+  Side side_of(std::size_t index, std::uint64_t copy) const {
+    const PageFormat& format = what_.formats[index];
+    const CallCopies::At dense = copies.at(places_[index].dense, copy), sealed = copies.at(places_[index].sealed, copy);
+    const SlotShape shape{
+        .pages = what_.pages, .page_slots = format.tokens, .heads = what_.heads, .dim = format.head_dim};
+    Side side{what_.head_major ? SlotView::head_major(dense.buffer, what_.dtype, shape)
+                               : SlotView::token_major(dense.buffer, what_.dtype, shape),
+              SealedView::packed(sealed.buffer, format, {.pages = what_.pages, .heads = what_.heads})};
+    side.dense.offset = dense.offset_bytes / info(what_.dtype).bytes;
+    side.sealed.offset_bytes = sealed.offset_bytes;
+    return side;
+  }
+
+  SealCase what_;
+  std::vector<Places> places_{};
+  std::vector<Side> all_{};  // copies, one after the other
 };
 
-Side side_of(Device& device, const SealCase& what, const PageFormat& format) {
-  const SlotShape shape{.pages = what.pages, .page_slots = format.tokens, .heads = what.heads, .dim = format.head_dim};
-  const Buffer dense = numbers_in(device, what.dtype, shape.pages * shape.page_slots * shape.heads * shape.dim);
-  const Buffer sealed = device.allocate(what.pages * what.heads * page_bytes(format)).value();
-  return {what.head_major ? SlotView::head_major(dense, what.dtype, shape)
-                          : SlotView::token_major(dense, what.dtype, shape),
-          SealedView::packed(sealed, format, {.pages = what.pages, .heads = what.heads})};
-}
-
-std::shared_ptr<const Sides> sides_of(Place& place, const SealCase& what) {
-  const auto sides = std::make_shared<Sides>();
-  for (const PageFormat& format : what.formats) {
-    const std::uint64_t dense_bytes = std::uint64_t{format.tokens} * format.head_dim * info(what.dtype).bytes;
-    sides->bytes += what.pages * what.heads * (page_bytes(format) + dense_bytes);
-  }
-  sides->copies = copies_for(what.rotated_bytes, sides->bytes);
-  place.take(sides->copies * sides->bytes);
-  for (std::uint64_t copy = 0; copy < sides->copies; ++copy) {
-    for (const PageFormat& format : what.formats) sides->all.push_back(side_of(place.device, what, format));
-  }
+std::shared_ptr<Sides> sides_of(Place& place, const SealCase& what) {
+  const auto sides = std::make_shared<Sides>(what);
+  sides->copies.reserve(place, what.rotated_bytes);
   return sides;
 }
 
@@ -54,29 +77,39 @@ std::vector<Page> each_in_place(std::uint64_t pages) {
   return list;
 }
 
-Work seal_work_on(Place& place, const std::shared_ptr<const Sides>& sides, std::uint64_t pages) {
-  const Buffer counter = cleared(place.device, 8);
-  const auto record = [sides, counter, list = each_in_place<SealPage>(pages)](Encoder& encoder, std::uint64_t copy) {
+std::function<void(std::uint64_t calls)> sealing(Device& device, const std::shared_ptr<const Sides>& sides,
+                                                 std::uint64_t pages) {
+  const auto record = [sides, counter = cleared(device, 8), list = each_in_place<SealPage>(pages)](Encoder& encoder,
+                                                                                                   std::uint64_t copy) {
     for (const Side& side : sides->of(copy)) {
       seal(encoder, {.from = side.dense, .to = side.sealed, .pages = list, .non_finite = {counter}});
     }
   };
-  return {.bytes = sides->bytes, .run = rotating(place.device, sides->copies, record)};
+  return rotating(device, {sides, &sides->copies}, record);
 }
 
 }  // namespace
 
-Work seal_work(Place& place, const SealCase& what) { return seal_work_on(place, sides_of(place, what), what.pages); }
+Work seal_work(Place& place, const SealCase& what) {
+  const auto sides = sides_of(place, what);
+  return {.bytes = sides->call_bytes,
+          .prepare = [sides, device = place.device]() mutable { sides->prepare(device); },
+          .run = sealing(place.device, sides, what.pages)};
+}
 
 Work unseal_work(Place& place, const SealCase& what) {
   const auto sides = sides_of(place, what);
-  seal_work_on(place, sides, what.pages).run(sides->copies);
   const auto record = [sides, list = each_in_place<UnsealPage>(what.pages)](Encoder& encoder, std::uint64_t copy) {
     for (const Side& side : sides->of(copy)) {
       unseal(encoder, {.from = side.sealed, .to = side.dense, .pages = list});
     }
   };
-  return {.bytes = sides->bytes, .run = rotating(place.device, sides->copies, record)};
+  const auto prepare = [sides, device = place.device, pages = what.pages]() mutable {
+    sides->prepare(device);
+    sealing(device, sides, pages)(sides->copies.count());
+  };
+  return {
+      .bytes = sides->call_bytes, .prepare = prepare, .run = rotating(place.device, {sides, &sides->copies}, record)};
 }
 
 }  // namespace rota::bench

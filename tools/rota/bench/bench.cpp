@@ -1,203 +1,33 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "bench/calls.h"
 #include "bench/cases.h"
 #include "bench/fields.h"
+#include "bench/measured.h"
+#include "bench/plan.h"
 #include "bench/sampler.h"
+#include "bench/session.h"
 #include "bench/trace_file.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/show.h"
 #include "cli/table.h"
 #include "model/model.h"
-#include "rota/view.h"
 
 namespace rota::tool {
 namespace {
 
 constexpr std::string_view kCall = "call";
-const std::vector<std::uint64_t> kUsualKeys{4096, 16384}, kCallKeys{1, 64, 512, 2048};
-constexpr double kNoisy = 0.1;  // spread: half of the samples lie within so much of the median
+const std::vector<std::uint64_t> kCallKeys{1, 64, 512, 2048};
 
-struct Options {
-  std::string op{};
-  CodecLists codecs{};
-  std::string model{};
-  std::optional<std::uint64_t> kv_heads{}, group{}, head_dim{}, value_dim{}, window{};
-  std::vector<std::uint64_t> keys{}, rows{1}, sequences{1}, threads{};
-  std::uint64_t tail = 128;
-  std::optional<std::uint64_t> rotate_mib{};
-  std::optional<double> seconds{};
-  std::string pages = "contiguous", trace{};
-  std::string device = "cpu";
-  Output output = Output::text;
-};
-
-// What layers of a model have, or what options say instead.
-struct Geometry {
-  std::uint64_t kv_heads, group, head_dim, value_dim;
-  std::optional<std::uint64_t> window = {};
-
-  friend bool operator==(const Geometry&, const Geometry&) = default;
-};
-
-struct Layers {
-  Geometry geometry;
-  std::optional<std::uint64_t> count = {};  // of a model
-};
-
-// One row to be, or a baseline that is measured for others' sake.
-struct Case {
-  BenchShape shape;
-  std::optional<std::uint64_t> layers = {};  // of the model, that have this shape
-  std::size_t device = 0;                    // which of the opened ones
-  bool listed = true;
-};
-
-// The same but for codecs: what a speed is compared within.
-auto group_key(const Case& one) {
-  const BenchShape& s = one.shape;
-  return std::tuple(one.device, s.kv_heads, s.group, s.head_dim, s.value_dim, s.keys, s.rows, s.sequences, s.window);
-}
-
-bool is_f16(const BenchShape& shape) { return shape.k == KvCodec(DType::f16) && shape.v == KvCodec(DType::f16); }
-
-CodecLists usual_codecs(const std::string& op) {
-  if (op == "attend") return {{"f16", "turbo8", "turbo4"}, {"f16", "turbo8", "turbo4"}};
-  if (op == "seal") return {{"turbo8", "turbo4"}, {"turbo8", "turbo4"}};
-  return {{"f16"}, {"f16"}};
-}
-
-// Numbers so large that products of them do not fit are refused before they are multiplied.
-void check_size(const BenchShape& shape) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 45;
-  std::uint64_t product = std::min(shape.head_dim, shape.value_dim) == 0 ? 0 : 8;
-  for (const std::uint64_t factor : {shape.keys, shape.sequences, shape.kv_heads, shape.group, shape.rows,
-                                     std::max(shape.head_dim, shape.value_dim)}) {
-    product = detail::saturating_multiply(product, factor);
-  }
-  if (product == 0) throw Failure(Exit::usage, "a size is 0; wanted 1 or more", "rota bench --help");
-  if (product > kMost || shape.rotated_bytes > kMost) {
-    throw Failure(Exit::usage, "these sizes together are more than any memory holds", "rota estimate --help");
-  }
-}
-
-Model named_model(const Options& options) {
-  if (options.kv_heads || options.group || options.head_dim || options.value_dim || options.window) {
-    throw Failure(Exit::usage,
-                  "--model has its own heads and windows; wanted it alone, or --kv-heads, --group, --head-dim, "
-                  "--value-dim and --window without it",
-                  fmt::format("rota bench {} --model {}", options.op, options.model));
-  }
-  try {
-    return find_model(options.model);
-  } catch (const Failure& failure) {  // what it advises to try is for rota estimate
-    throw Failure(failure.exit(), failure.what(), "rota estimate --list-models");
-  }
-}
-
-// A file's name without its folder: in a report, where it lay means nothing.
-std::string model_name(const Model& model) { return std::filesystem::path(model.name).filename().string(); }
-
-// Each geometry once. Only attention sees windows: to other ops, layers with and without one are alike.
-std::vector<Layers> layers_of(const Model& model, const std::string& op) {
-  std::vector<Layers> kinds;
-  for (const LayerGroup& group : model.groups) {
-    const Geometry geometry{.kv_heads = group.kv_heads,
-                            .group = group.query_heads / group.kv_heads,
-                            .head_dim = group.head_dim,
-                            .value_dim = group.value_dim,
-                            .window = op == "attend" ? group.window : std::nullopt};
-    auto found = std::ranges::find(kinds, geometry, &Layers::geometry);
-    if (found == kinds.end()) found = kinds.insert(found, {geometry});
-    found->count = found->count.value_or(0) + group.layers.size();
-  }
-  return kinds;
-}
-
-Layers layers_of(const Options& options) {
-  const std::uint64_t head_dim = options.head_dim.value_or(128);
-  return {{.kv_heads = options.kv_heads.value_or(8),
-           .group = options.group.value_or(4),
-           .head_dim = head_dim,
-           .value_dim = options.value_dim.value_or(head_dim),
-           .window = options.window}};
-}
-
-std::vector<CodecPair> pairs_of(const Options& options) {
-  CodecLists lists = options.codecs;
-  if (lists.k.empty() && lists.v.empty()) lists = usual_codecs(options.op);
-  if (lists.k.empty()) lists.k = lists.v;
-  if (lists.v.empty()) lists.v = lists.k;
-  return lists.pairs();
-}
-
-// On the first device.
-std::vector<Case> cases_of(const Options& options, const Layers& layers) {
-  std::vector<Case> cases;
-  for (const std::uint64_t sequences : options.sequences) {
-    for (const std::uint64_t rows : options.rows) {
-      for (const std::uint64_t keys : options.keys.empty() ? kUsualKeys : options.keys) {
-        for (const CodecPair& pair : pairs_of(options)) {
-          const BenchShape shape{
-              .k = pair.k,
-              .v = pair.v,
-              .kv_heads = layers.geometry.kv_heads,
-              .group = layers.geometry.group,
-              .head_dim = layers.geometry.head_dim,
-              .value_dim = layers.geometry.value_dim,
-              .keys = keys,
-              .rows = rows,
-              .sequences = sequences,
-              .tail = options.tail,
-              .window = layers.geometry.window,
-              .scattered = options.pages == "scattered",
-              .rotated_bytes = detail::saturating_multiply(options.rotate_mib.value_or(512), 1U << 20)};
-          check_size(shape);
-          cases.push_back({.shape = shape, .layers = layers.count});
-        }
-      }
-    }
-  }
-  return cases;
-}
-
-std::vector<Case> cases_of(const Options& options, const std::optional<Model>& model, std::size_t devices) {
-  const std::vector<Layers> kinds = model ? layers_of(*model, options.op) : std::vector{layers_of(options)};
-  std::vector<Case> cases;
-  for (std::size_t device = 0; device < devices; ++device) {
-    for (const Layers& layers : kinds) {
-      for (Case& one : cases_of(options, layers)) {
-        one.device = device;
-        cases.push_back(one);
-      }
-    }
-  }
-  if (options.op == "seal") return cases;
-  for (std::size_t at = 0, count = cases.size(); at < count; ++at) {
-    const auto key = group_key(cases[at]);
-    const bool has_baseline =
-        std::ranges::any_of(cases, [&](const Case& other) { return group_key(other) == key && is_f16(other.shape); });
-    if (has_baseline) continue;
-    Case baseline = cases[at];
-    baseline.shape.k = baseline.shape.v = DType::f16;
-    baseline.listed = false;
-    cases.push_back(baseline);
-  }
-  return cases;
-}
-
-std::vector<Device> open_devices(const Options& options, TraceFile& trace) {
+std::vector<Device> open_devices(const BenchOptions& options, TraceFile& trace) {
   std::vector<Device> devices;
   DeviceOptions device{.device = options.device};
   if (!options.trace.empty()) device.trace = trace.sink();
@@ -219,51 +49,55 @@ std::vector<Device> open_devices(const Options& options, TraceFile& trace) {
   return devices;
 }
 
-// What was measured of one device: its cases and how fast it reads.
+// A file's name without its folder: in a report, where it lay means nothing.
+std::string model_name(const Model& model) { return std::filesystem::path(model.name).filename().string(); }
+
+// What all rows have in common is said above the table, not in it.
+void state_once(Report& report) {
+  std::string common;
+  std::erase_if(report.table.columns, [&](const Column& column) {
+    const auto differs = [&](const Json& row) {
+      return row.at(column.key) != report.table.rows.front().at(column.key);
+    };
+    const Json& value = report.table.rows.front().at(column.key);
+    const bool may_go =
+        (column.format.empty() || value.is_null()) && column.key != "k" && column.key != "v" && column.key != "keys";
+    if (!may_go || std::ranges::any_of(report.table.rows, differs)) return false;
+    if (value.is_null() || column.key == "scope") return true;
+    common += fmt::format("{}{} {}", common.empty() ? "" : ", ", column.title,
+                          value.is_string() ? one_line(value.get<std::string>()) : value.dump());
+    return true;
+  });
+  report.before += common + "\n\n";
+}
+
+// All cases of an op, beside what their devices read.
 class Bench {
  public:
-  Bench(const Options& options, const Invocation& invocation) : options_(options), invocation_(invocation) {
-    if (!options.model.empty()) model_ = named_model(options);
-    devices_ = open_devices(options, trace_);
-  }
+  Bench(const BenchOptions& options, Session& session)
+      : options_(options),
+        session_(session),
+        model_(named_model(options)),
+        devices_(open_devices(options, trace_)),
+        cases_(bench_cases(options, model_, devices_.size())) {}
 
-  Report run() {
-    cases_ = cases_of(options_, model_, devices_.size());
+  Report run(const Invocation& invocation) {
+    std::vector<bench::Place> places;
     std::uint64_t left = devices_.front().info().memory_bytes / 5 * 4;
     for (const Device& device : devices_) {
-      bench::Place place = place_of(device, left);
-      add_contender(make_read(place));
+      places.push_back(place_of(device, left));
+      works_.push_back(make_read(places.back()));
     }
-    for (const Case& one : cases_) {
-      bench::Place place = place_of(devices_[one.device], left);
-      add_contender(make_work(place, options_.op, one.shape));
-    }
-    sample(contenders_, {.seconds = options_.seconds.value_or(30), .show_progress = isatty(STDERR_FILENO) == 1});
+    for (const BenchCase& one : cases_) works_.push_back(make_work(places[one.device], options_.op, one.shape));
+    session_.prepare(works_);
+    for (const bench::Work& work : works_) contenders_.push_back({work.run});
+    session_.sample(contenders_);
     if (!options_.trace.empty()) trace_.write(options_.trace);
-    return report();
+    return report(invocation);
   }
 
  private:
-  void add_contender(bench::Work work) {
-    bytes_.push_back(work.bytes);
-    contenders_.push_back({std::move(work.run)});
-  }
-
-  const Contender& read_of(std::size_t device) const { return contenders_[device]; }
-  const Contender& contender_of(std::size_t index) const { return contenders_[devices_.size() + index]; }
-
-  static double gbps(std::uint64_t bytes, double seconds) { return static_cast<double>(bytes) / seconds * 1e-9; }
-
-  std::optional<double> speedup_of(std::size_t index) const {
-    for (std::size_t other = 0; other < cases_.size(); ++other) {
-      if (!is_f16(cases_[other].shape) || group_key(cases_[other]) != group_key(cases_[index])) continue;
-      return median_ratio(contender_of(other).seconds, contender_of(index).seconds);
-    }
-    return {};
-  }
-
-  BenchRow row_of(std::size_t index) const {
-    const Case& one = cases_[index];
+  BenchRow row_of(const BenchCase& one) const {
     const BenchShape& shape = one.shape;
     const DeviceInfo& device = devices_[one.device].info();
     BenchRow row{.op = options_.op,
@@ -271,106 +105,93 @@ class Bench {
                  .v = std::string(name(shape.v)),
                  .device = device.id,
                  .model = model_ ? model_name(*model_) : "",
-                 .head_dim = shape.head_dim,
                  .keys = shape.keys,
-                 .layers = one.layers,
+                 .head_dim = shape.head_dim,
                  .value_dim = shape.value_dim,
                  .kv_heads = shape.kv_heads,
                  .group = shape.group,
                  .window = shape.window,
+                 .layers = one.layers,
                  .rows = shape.rows,
                  .sequences = shape.sequences};
     if (device.kind == DeviceKind::cpu) row.threads = device.threads;
-    add_times(row, index);
     return row;
   }
 
-  void add_times(BenchRow& row, std::size_t index) const {
-    const std::size_t device = cases_[index].device;
-    const Contender& contender = contender_of(index);
-    const Contender& read = read_of(device);
-    const Spread spread = spread_of(contender.seconds);
-    const std::uint64_t bytes = bytes_[devices_.size() + index];
-    row.samples = contender.seconds.size();
-    row.calls_per_sample = contender.calls;
-    row.median_ms = spread.median * 1e3;
-    row.min_ms = spread.least * 1e3;
-    row.p25_ms = spread.lower_quarter * 1e3;
-    row.p75_ms = spread.upper_quarter * 1e3;
-    row.spread = spread.relative();
-    row.bytes = bytes;
-    row.gbps = gbps(bytes, spread.median);
-    row.read_gbps = gbps(bytes_[device], spread_of(read.seconds).median);
-    // Of each round, since its two samples met the same machine.
-    const double seconds_per_read = median_ratio(read.seconds, contender.seconds);
-    row.fraction_of_read = seconds_per_read * static_cast<double>(bytes) / static_cast<double>(bytes_[device]);
-    row.speedup_vs_f16 = speedup_of(index);
-    row.noisy = spread.relative() > kNoisy;
+  std::vector<MeasuredRead> reads() const {
+    std::vector<MeasuredRead> all;
+    for (std::size_t at = 0; at < devices_.size(); ++at) all.push_back({contenders_[at].seconds, works_[at].bytes});
+    return all;
   }
 
-  Report report() const {
-    Report made{.head = report_head("bench", invocation_), .table = {.columns = bench_columns()}};
+  std::vector<Measured> measured() const {
+    std::vector<Measured> all;
+    for (std::size_t index = 0; index < cases_.size(); ++index) {
+      const std::size_t at = devices_.size() + index;
+      all.push_back({row_of(cases_[index]), cases_[index].device, contenders_[at].seconds, works_[at].bytes});
+      all.back().row.calls_per_sample = contenders_[at].calls;
+    }
+    if (model_) {
+      const std::vector<Measured> sums = sums_of_layers(all);
+      all.insert(all.end(), sums.begin(), sums.end());
+    }
+    return all;
+  }
+
+  Report report(const Invocation& invocation) const {
+    Report made{.head = report_head("bench", invocation), .table = {.columns = bench_columns()}};
     Json devices = Json::array();
     for (const Device& device : devices_) devices.push_back(device_json(device.info()));
-    double read_spread = 0;
-    for (std::size_t at = 0; at < devices_.size(); ++at) {
-      read_spread = std::max(read_spread, spread_of(read_of(at).seconds).relative());
-    }
-    std::size_t noisy_rows = 0;
-    for (std::size_t index = 0; index < cases_.size(); ++index) {
-      if (!cases_[index].listed) continue;
-      const BenchRow row = row_of(index);
-      made.table.rows.push_back(bench_json(row));
-      noisy_rows += row.noisy ? 1U : 0U;
-    }
-    const bool noisy = read_spread > kNoisy || noisy_rows > 0;
     made.head["devices"] = devices;
-    made.head["noise"] = {{"read_spread", read_spread}, {"noisy_rows", noisy_rows}, {"noisy", noisy}};
     made.before = fmt::format("{}: {}, {} rounds of all cases in turn\n", devices_.front().info().id,
-                              devices_.front().info().name, contenders_.front().seconds.size());
+                              devices_.front().info().name, session_.rounds());
     made.after =
         "\nms: median of one call. spread: between the quarters of its samples. of read: its bytes per second, as a "
         "share of"
         "\nwhat the device reads in the same round. vs f16: how many times as fast.\n";
-    if (noisy) {
-      made.after += fmt::format(
-          "TOO NOISY TO CONCLUDE: reading alone varied by {:.0f} %, and {} of {} rows by more than {:.0f} %.\n"
-          "Stop other programs, or take longer: --seconds 120\n",
-          100 * read_spread, noisy_rows, made.table.rows.size(), 100 * kNoisy);
-    }
+    if (model_) made.after += model_legend();
+    session_.describe(made, cases_.size());
+    add_rows(made);
     if (options_.output != Output::csv) state_once(made);
     return made;
   }
 
-  // What all rows have in common is said above the table, not in it.
-  static void state_once(Report& report) {
-    std::string common;
-    std::erase_if(report.table.columns, [&](const Column& column) {
-      const auto differs = [&](const Json& row) {
-        return row.at(column.key) != report.table.rows.front().at(column.key);
-      };
-      const bool may_go = column.format.empty() && column.key != "k" && column.key != "v" && column.key != "keys";
-      if (!may_go || std::ranges::any_of(report.table.rows, differs)) return false;
-      const Json& value = report.table.rows.front().at(column.key);
-      if (value.is_null()) return true;
-      common += fmt::format("{}{} {}", common.empty() ? "" : ", ", column.title,
-                            value.is_string() ? one_line(value.get<std::string>()) : value.dump());
-      return true;
-    });
-    report.before += common + "\n\n";
+  std::string model_legend() const {
+    return std::string("scope layer: one call, for one of so many layers. scope model: one call for each layer") +
+           (options_.op == "attend"
+                ? ". tok/s: tokens per second\nof attention alone, without the model's other work.\n"
+                : ".\n");
   }
 
-  const Options& options_;
-  const Invocation& invocation_;
-  std::optional<Model> model_{};
+  void add_rows(Report& made) const {
+    const std::vector<MeasuredRead> reads = this->reads();
+    double read_spread = 0;
+    for (const MeasuredRead& read : reads) read_spread = std::max(read_spread, spread_of(read.seconds).relative());
+    std::size_t noisy_rows = 0;
+    for (const BenchRow& row : rows_of(measured(), reads)) {
+      made.table.rows.push_back(bench_json(row));
+      noisy_rows += row.noisy ? 1U : 0U;
+    }
+    const bool noisy = read_spread > kNoisy || noisy_rows > 0;
+    made.head["noise"] = {{"read_spread", read_spread}, {"noisy_rows", noisy_rows}, {"noisy", noisy}};
+    if (!noisy) return;
+    made.after += fmt::format(
+        "TOO NOISY TO CONCLUDE: reading alone varied by {:.0f} %, and {} of {} rows by more than {:.0f} %.\n"
+        "Stop other programs, or take longer: --seconds 120\n",
+        100 * read_spread, noisy_rows, made.table.rows.size(), 100 * kNoisy);
+  }
+
+  const BenchOptions& options_;
+  Session& session_;
   TraceFile trace_{};
-  std::vector<Device> devices_{};
-  std::vector<Case> cases_{};
-  std::vector<Contender> contenders_{};  // reads, one per device; then cases
-  std::vector<std::uint64_t> bytes_{};   // as contenders
+  std::optional<Model> model_;
+  std::vector<Device> devices_;
+  std::vector<BenchCase> cases_;
+  std::vector<bench::Work> works_{};     // reads, one per device; then cases
+  std::vector<Contender> contenders_{};  // as works
 };
 
-Report run_calls(Options options, const Invocation& invocation) {
+Report run_calls(BenchOptions options, Session& session, const Invocation& invocation) {
   if (!options.model.empty() || options.rotate_mib) {
     throw Failure(Exit::usage, "rota bench call knows neither --model nor --rotate: it is about one call, and warm",
                   "rota bench call");
@@ -379,19 +200,22 @@ Report run_calls(Options options, const Invocation& invocation) {
   if (options.codecs.k.empty() && options.codecs.v.empty()) options.codecs = {{"turbo4"}, {"turbo4"}};
   if (options.threads.empty() && options.device == "cpu") options.threads = {1, 2};
   options.rotate_mib = 0;
-  std::vector<BenchShape> shapes;
-  for (const Case& one : cases_of(options, layers_of(options))) shapes.push_back(one.shape);
   TraceFile trace;
-  Report report = bench_calls({.devices = open_devices(options, trace),
-                               .shapes = shapes,
-                               .seconds = options.seconds.value_or(30),
-                               .show_progress = isatty(STDERR_FILENO) == 1},
-                              invocation);
+  Report report =
+      bench_calls({.devices = open_devices(options, trace), .shapes = call_shapes(options)}, session, invocation);
   if (!options.trace.empty()) trace.write(options.trace);
   return report;
 }
 
-void add_shape(CLI::App& command, Options& options) {
+void run_bench(const BenchOptions& options, Invocation& invocation) {
+  Session session(options.seconds_in_all());
+  const Report report =
+      options.op == kCall ? run_calls(options, session, invocation) : Bench(options, session).run(invocation);
+  print(report, options.output);
+  invocation.exit = session.exit();
+}
+
+void add_shape(CLI::App& command, BenchOptions& options) {
   add_model(command, options.model);
   add_number(command, "--kv-heads", options.kv_heads, "Heads of keys and values (8)");
   add_number(command, "--group", options.group, "Query heads for each of them (4)");
@@ -410,7 +234,7 @@ void add_shape(CLI::App& command, Options& options) {
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<BenchOptions>();
   CLI::App& command = add_command(
       app,
       {.name = "bench",
@@ -418,7 +242,8 @@ void add_bench(CLI::App& app, Invocation& invocation) {
        .footer =
            "Codecs go in pairs: the first of -ctk with the first of -ctv, and so on. f16 is measured in any case:\n"
            "speeds are relative to it. A call's bytes are the keys and values that it must read; of other ops, what\n"
-           "it reads and writes. Of a model, each shape that layers of it have is measured once.\n\n"
+           "it reads and writes. Of a model, each shape that layers of it have is measured once, and all layers are\n"
+           "summed up. Ctrl-C ends it early with the table of what was measured, and exit code 130.\n\n"
            "Examples:\n"
            "  rota bench attend\n"
            "  rota bench attend -ctk f16,turbo4 -ctv f16,turbo4 -c 4096,16384 -t 1,2\n"
@@ -427,10 +252,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
            "  rota bench seal -ctk turbo4 -c 4096 --device vulkan:0\n"
            "  rota bench call -t 1,2\n"
            "  rota bench attend -o json > bench.json && rota report bench.json",
-       .run = [&invocation, options] {
-         const bool calls = options->op == kCall;
-         print(calls ? run_calls(*options, invocation) : Bench(*options, invocation).run(), options->output);
-       }});
+       .run = [&invocation, options] { run_bench(*options, invocation); }});
   std::vector<std::string> ops(kBenchOps.begin(), kBenchOps.end());
   ops.emplace_back(kCall);
   require(add_choice(command, "OP", options->op,
@@ -441,7 +263,7 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   add_number(command, "--rotate", options->rotate_mib,
              "MiB that calls go round through, so that caches are cold; 0 keeps them warm (512)");
   add_real(command, "--seconds", options->seconds,
-           {.least = 0.1, .most = 86400, .said = {"How long to measure, about (30)", "S"}});
+           {.least = 0.1, .most = 86400, .said = {"How long it takes in all, about (30)", "S"}});
   add_text(command, "--trace", options->trace, {"Write what ran, and when, for Perfetto or chrome://tracing", "FILE"});
   add_output(command, options->output);
 }

@@ -50,9 +50,9 @@ std::vector<std::string> pairs_in(const json& found) {
 TEST(Bench, CodecsGoInPairs) {
   using Pairs = std::vector<std::string>;
   const auto pairs = [](const std::string& codecs) { return pairs_in(rows("attend -c 256 " + codecs + kSmall)); };
-  EXPECT_EQ(pairs("-ctk f16,turbo4 -ctv turbo3,turbo8"), (Pairs{"f16 turbo3", "turbo4 turbo8"}));
-  EXPECT_EQ(pairs("-ctk turbo4 -ctv bf16,turbo3"), (Pairs{"turbo4 bf16", "turbo4 turbo3"}));
-  EXPECT_EQ(pairs("-ctv turbo5"), Pairs{"turbo5 turbo5"}) << "one list is taken for both";
+  EXPECT_EQ(pairs("-ctk f16,turbo4 -ctv turbo3,turbo8"), (Pairs{"f16 f16", "f16 turbo3", "turbo4 turbo8"}));
+  EXPECT_EQ(pairs("-ctk turbo4 -ctv bf16,turbo3"), (Pairs{"f16 f16", "turbo4 bf16", "turbo4 turbo3"}));
+  EXPECT_EQ(pairs("-ctv turbo5"), (Pairs{"f16 f16", "turbo5 turbo5"})) << "one list is taken for both";
   EXPECT_EQ(pairs(""), (Pairs{"f16 f16", "turbo8 turbo8", "turbo4 turbo4"}));
   expect_failure("attend -ctk f16,turbo4 -ctv f16,turbo4,turbo3", 2, "-ctk names 2 codecs and -ctv 3");
 }
@@ -80,8 +80,8 @@ TEST(Bench, ATraceHasEveryCommandWithItsCallAndTime) {
   EXPECT_EQ(names["record attend_query"], names["attend_query"]) << "a call is recorded once";
   EXPECT_GT(recorded, 0);
   EXPECT_EQ(trace.at("otherData").at("commands_left_out"), 0);
-  expect_failure("attend -c 256 --trace /nowhere/trace.json" + kSmall, 1, "cannot write the trace");
-  expect_failure("attend -c 256 --trace /dev/full" + kSmall, 1, "cannot write the trace");
+  expect_failure("attend -c 256 --trace /nowhere/trace.json" + kSmall, 1, "/nowhere/trace.json: No such file");
+  expect_failure("attend -c 256 --trace /dev/full" + kSmall, 1, "/dev/full: No space left on device");
 }
 
 TEST(Bench, CallsAreTimedAloneAndTogetherBesideEmptyLoops) {
@@ -102,20 +102,26 @@ TEST(Bench, CallsAreTimedAloneAndTogetherBesideEmptyLoops) {
   expect_failure("call --rotate 1", 2, "neither --model nor --rotate");
 }
 
-TEST(Bench, SpeedsAreRelativeToF16WhetherItIsListedOrNot) {
-  const json alone = rows("attend -c 256,384 -ctk turbo4" + kSmall);
-  ASSERT_EQ(alone.size(), 2U) << "f16 is measured, and not shown";
-  for (const json& row : alone) EXPECT_GT(row.at("speedup_vs_f16"), 0) << row;
+TEST(Bench, F16HasItsRowsWhetherItIsNamedOrNot) {
+  const json found = rows("attend -c 256,384 -ctk turbo4" + kSmall);
+  ASSERT_EQ(pairs_in(found), (std::vector<std::string>{"f16 f16", "turbo4 turbo4", "f16 f16", "turbo4 turbo4"}));
+  for (const std::size_t first : {0U, 2U}) {
+    EXPECT_EQ(found[first].at("keys"), first == 0 ? 256 : 384);
+    EXPECT_EQ(found[first].at("speedup_vs_f16"), 1) << "of itself";
+    EXPECT_GT(found[first + 1].at("speedup_vs_f16"), 0);
+  }
   const json both = rows("store -c 256 -ctk f32,f16" + kSmall);
-  ASSERT_EQ(both.size(), 2U);
+  ASSERT_EQ(pairs_in(both), (std::vector<std::string>{"f32 f32", "f16 f16"})) << "in the order that was asked for";
   EXPECT_EQ(both[1].at("speedup_vs_f16"), 1) << "of itself";
-  EXPECT_TRUE(rows("seal -c 256 -ctk turbo4" + kSmall).at(0).at("speedup_vs_f16").is_null()) << "f16 is not sealed";
+  const json sealed = rows("seal -c 256 -ctk turbo4" + kSmall);
+  ASSERT_EQ(sealed.size(), 1U);
+  EXPECT_TRUE(sealed[0].at("speedup_vs_f16").is_null()) << "f16 is not sealed";
 }
 
 TEST(Bench, AttendReadsAllThatIsStored) {
   const std::string shape = "--kv-heads 3 --head-dim 64 --value-dim 32";
   const auto bytes = [&](const std::string& options) {
-    return rows("attend --group 2 " + shape + " " + options + " -t 1" + kShort).at(0).at("bytes").get<std::uint64_t>();
+    return rows("attend --group 2 " + shape + " " + options + " -t 1" + kShort).back().at("bytes").get<std::uint64_t>();
   };
   constexpr std::uint64_t kHeads = 3, kDense = (64 + 32) * 2;  // bytes of a head's token in f16
   EXPECT_EQ(bytes("-c 512 -ctk f16"), 512 * kHeads * kDense);
@@ -136,7 +142,7 @@ TEST(Bench, AttendReadsAllThatIsStored) {
 
 TEST(Bench, OtherOpsReadAndWrite) {
   const auto bytes = [](const std::string& options) {
-    return rows(options + " -c 256" + kSmall).at(0).at("bytes").get<std::uint64_t>();
+    return rows(options + " -c 256" + kSmall).back().at("bytes").get<std::uint64_t>();
   };
   constexpr std::uint64_t kNumbers = 256 * 2 * 64;  // of keys, and of values
   EXPECT_EQ(bytes("store -ctk f16 -ctv f32"), kNumbers * (2 + 2) + kNumbers * (2 + 4)) << "from f16";
@@ -166,10 +172,11 @@ TEST(Bench, ListsMultiply) {
   EXPECT_EQ(found[7].at("keys"), 256);
 }
 
-TEST(Bench, AModelIsMeasuredOnceForEachShapeOfItsLayers) {
+TEST(Bench, AModelIsMeasuredOnceForEachShapeOfItsLayersAndSummedUp) {
   const std::string model = " -m gemma-3-1b -c 768 -t 1" + kShort;
-  const json found = rows("attend -ctk turbo4" + model);
-  ASSERT_EQ(found.size(), 2U);
+  const json found = rows("attend --rows 2 -ctk turbo4" + model);
+  ASSERT_EQ(pairs_in(found), (std::vector<std::string>{"f16 f16", "turbo4 turbo4", "f16 f16", "turbo4 turbo4",
+                                                       "f16 f16", "turbo4 turbo4"}));
   for (const json& row : found) {
     EXPECT_EQ(row.at("model"), "gemma-3-1b");
     EXPECT_EQ(row.at("kv_heads"), 1);
@@ -178,30 +185,55 @@ TEST(Bench, AModelIsMeasuredOnceForEachShapeOfItsLayers) {
     EXPECT_EQ(row.at("value_dim"), 256);
     EXPECT_GT(row.at("speedup_vs_f16"), 0);
   }
-  EXPECT_EQ(found[0].at("layers"), 22);
-  EXPECT_EQ(found[0].at("window"), 512);
-  EXPECT_EQ(found[1].at("layers"), 4);
-  EXPECT_TRUE(found[1].at("window").is_null());
-  EXPECT_LT(found[0].at("bytes"), found[1].at("bytes"));
+  const json &windowed = found[1], &full = found[3], &whole = found[5];
+  EXPECT_EQ(windowed.at("scope"), "layer");
+  EXPECT_EQ(windowed.at("layers"), 22);
+  EXPECT_EQ(windowed.at("window"), 512);
+  EXPECT_EQ(full.at("layers"), 4);
+  EXPECT_TRUE(full.at("window").is_null());
+  EXPECT_TRUE(full.at("tokens_per_second").is_null());
+  EXPECT_LT(windowed.at("bytes"), full.at("bytes"));
 
-  const json stored = rows("store" + model);
-  ASSERT_EQ(stored.size(), 1U) << "nothing but attention sees windows";
+  EXPECT_EQ(whole.at("scope"), "model");
+  EXPECT_EQ(whole.at("layers"), 26);
+  EXPECT_EQ(whole.at("samples"), full.at("samples"));
+  EXPECT_EQ(whole.at("bytes").get<std::uint64_t>(),
+            22 * windowed.at("bytes").get<std::uint64_t>() + 4 * full.at("bytes").get<std::uint64_t>());
+  const double ms = whole.at("median_ms").get<double>();
+  EXPECT_GE(ms, 22 * windowed.at("min_ms").get<double>() + 4 * full.at("min_ms").get<double>());
+  EXPECT_DOUBLE_EQ(whole.at("tokens_per_second").get<double>(), 2 / (ms / 1e3)) << "two rows of one sequence";
+}
+
+TEST(Bench, OtherOpsOfAModelHaveNoTokensPerSecond) {
+  const json stored = rows("store -m gemma-3-1b -c 768 -t 1" + kShort);
+  ASSERT_EQ(stored.size(), 2U) << "nothing but attention sees windows";
   EXPECT_EQ(stored[0].at("layers"), 26);
+  EXPECT_EQ(stored[1].at("scope"), "model");
+  EXPECT_EQ(stored[1].at("layers"), 26);
+  EXPECT_TRUE(stored[1].at("tokens_per_second").is_null());
 
   const json latent = rows("attend -m DeepSeek-V3 -ctk f16 -c 128 -t 1" + kShort);
   EXPECT_EQ(latent.at(0).at("value_dim"), 512);
   EXPECT_EQ(latent.at(0).at("group"), 128);
-  EXPECT_TRUE(rows("store -c 128" + kSmall).at(0).at("model").is_null());
+  const json without = rows("store -c 128" + kSmall);
+  ASSERT_EQ(without.size(), 1U);
+  EXPECT_TRUE(without[0].at("model").is_null());
+  EXPECT_EQ(without[0].at("scope"), "layer");
 }
 
 TEST(Bench, TheTableNamesTheModelAndTellsItsShapesApart) {
   const Output text = run_tool("bench attend -m gemma-3-1b -ctk f16 -c 640 -t 1" + kShort);
   EXPECT_EQ(text.exit_code, 0) << text.text;
   EXPECT_TRUE(contains(text, "op attend, model gemma-3-1b, head 256")) << text.text;
-  EXPECT_TRUE(contains(text, "\nlayers  k    v    keys  window ")) << text.text;
-  EXPECT_TRUE(contains(text, "\n    22  f16  f16   640     512 ")) << text.text;
-  EXPECT_TRUE(contains(text, "\n     4  f16  f16   640       - ")) << text.text;
+  EXPECT_TRUE(contains(text, "\nscope  layers  k    v    keys  window ")) << text.text;
+  EXPECT_TRUE(contains(text, "\nlayer      22  f16  f16   640     512 ")) << text.text;
+  EXPECT_TRUE(contains(text, "\nlayer       4  f16  f16   640       - ")) << text.text;
+  EXPECT_TRUE(contains(text, "\nmodel      26  f16  f16   640       - ")) << text.text;
+  EXPECT_TRUE(contains(text, " vs f16  tok/s\n")) << text.text;
+  EXPECT_TRUE(contains(text, "of attention alone, without the model's other work")) << text.text;
   EXPECT_EQ(text.text.find('\r'), std::string::npos) << "no progress in a pipe";
+  const Output alone = run_tool("bench attend -ctk f16 -c 128" + kSmall);
+  EXPECT_FALSE(contains(alone, "tok/s") || contains(alone, "scope")) << alone.text;
 }
 
 TEST(Bench, AFileIsAModelToo) {
@@ -218,7 +250,7 @@ TEST(Bench, AFileIsAModelToo) {
   };
   write(4 * 64);
   const json found = rows("attend -ctk turbo4 -c 256 -t 1 -m " + path + kShort);
-  ASSERT_EQ(found.size(), 1U);
+  ASSERT_EQ(found.size(), 4U) << "f16 and turbo4, of a layer and of all";
   EXPECT_EQ(found[0].at("model"), "rota_bench_model.gguf");
   EXPECT_EQ(found[0].at("layers"), 3);
   EXPECT_EQ(found[0].at("head_dim"), 64);

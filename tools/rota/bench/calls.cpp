@@ -151,22 +151,23 @@ Json row_of(const Subject& subject, const Contender& contender) {
 
 }  // namespace
 
-Report bench_calls(const CallCases& cases, const Invocation& invocation) {
+Report bench_calls(const CallCases& cases, Session& session, const Invocation& invocation) {
   std::vector<Subject> subjects;
   std::vector<Contender> contenders;
+  std::vector<bench::Work> works;
   std::uint64_t left = cases.devices.front().info().memory_bytes / 5 * 4;
   for (const Device& device : cases.devices) {
     const DeviceInfo& info = device.info();
+    bench::Place place = place_of(device, left);
     for (const BenchShape& shape : cases.shapes) {
-      bench::Place place = place_of(device, left);
-      const bench::Work work = make_work(place, "attend", shape);
+      const bench::Work& work = works.emplace_back(make_work(place, "attend", shape));
       subjects.push_back({"alone", &info, &shape});
-      contenders.push_back({[work](std::uint64_t calls) {
-        for (; calls > 0; --calls) work.run(1);
+      contenders.push_back({[run = work.run](std::uint64_t calls) {
+        for (; calls > 0; --calls) run(1);
       }});
       subjects.push_back({fmt::format("with {}", kLayers), &info, &shape});
-      contenders.push_back({[work](std::uint64_t calls) {
-        for (; calls > 0; calls -= std::min(calls, kLayers)) work.run(std::min(calls, kLayers));
+      contenders.push_back({[run = work.run](std::uint64_t calls) {
+        for (; calls > 0; calls -= std::min(calls, kLayers)) run(std::min(calls, kLayers));
       }});
     }
     if (info.kind != DeviceKind::cpu) continue;
@@ -175,7 +176,8 @@ Report bench_calls(const CallCases& cases, const Invocation& invocation) {
     subjects.push_back({fmt::format("{} empty loops, sleeping", kLoopsPerCall), &info, nullptr});
     contenders.push_back(empty_loops<SleepingLoops>(info.threads));
   }
-  sample(contenders, {.seconds = cases.seconds, .show_progress = cases.show_progress});
+  session.prepare(works);
+  session.sample(contenders);
 
   Report report{.head = report_head("bench call", invocation),
                 .table = {.columns = {{"submitted", "submitted"},
@@ -191,15 +193,15 @@ Report bench_calls(const CallCases& cases, const Invocation& invocation) {
   for (const Device& device : cases.devices) devices.push_back(device_json(device.info()));
   report.head["devices"] = devices;
   for (std::size_t i = 0; i < subjects.size(); ++i) report.table.rows.push_back(row_of(subjects[i], contenders[i]));
-  report.before =
-      fmt::format("{}: {}, {} rounds of all cases in turn, caches warm\n\n", cases.devices.front().info().id,
-                  cases.devices.front().info().name, contenders.front().seconds.size());
+  report.before = fmt::format("{}: {}, {} rounds of all cases in turn, caches warm\n\n",
+                              cases.devices.front().info().id, cases.devices.front().info().name, session.rounds());
   report.after = fmt::format(
       "\nus: median of one call of attend, from recording it to its end. alone: submitted and waited for by itself. "
       "with {0}:"
       "\nas one of {0} in a submission. empty loops: what {1} loops of so many threads cost that do nothing, if the "
       "threads\nspin in between, as ggml's do, or sleep.\n",
       kLayers, kLoopsPerCall);
+  session.describe(report, contenders.size());
   return report;
 }
 

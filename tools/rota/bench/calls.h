@@ -1,9 +1,9 @@
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "bench/cases.h"
+#include "bench/session.h"
 #include "cli/command.h"
 #include "cli/table.h"
 
@@ -14,12 +14,10 @@ namespace rota::tool {
 struct CallCases {
   std::vector<Device> devices;
   std::vector<BenchShape> shapes;
-  double seconds;
-  bool show_progress;
 };
 
 // Each shape on each device, submitted alone and with the other layers of a model; beside it, on a CPU, as many empty
 // loops of as many threads.
-Report bench_calls(const CallCases& cases, const Invocation& invocation);
+Report bench_calls(const CallCases& cases, Session& session, const Invocation& invocation);
 
 }  // namespace rota::tool

@@ -18,15 +18,21 @@ namespace rota::tool {
 
 inline constexpr std::array<std::string_view, 4> kBenchOps{"attend", "rope", "seal", "store"};
 
-// One measured call. rota bench knows all of it but for what does not apply; a file that is read may know less.
+// What a row's times and bytes are of: one call, for one layer, or one call for each layer of a model.
+inline constexpr std::string_view kLayerScope = "layer", kModelScope = "model";
+
+// What was measured. rota bench knows all of it but for what does not apply; a file that is read may know less.
 struct BenchRow {
   std::string op, k, v;
   std::string device, model;
-  std::uint64_t head_dim = 0, keys = 0;
-  std::optional<std::uint64_t> layers, value_dim, kv_heads, group, window, rows, sequences, threads;
+  std::string scope{kLayerScope};
+  std::uint64_t keys = 0;
+  // Of a model, what its layers have in common.
+  std::optional<std::uint64_t> head_dim, value_dim, kv_heads, group, window;
+  std::optional<std::uint64_t> layers, rows, sequences, threads;
   std::optional<std::uint64_t> samples, calls_per_sample, bytes;
   double median_ms = 0, p25_ms = 0, p75_ms = 0;
-  std::optional<double> min_ms, spread, gbps, read_gbps, fraction_of_read, speedup_vs_f16;
+  std::optional<double> min_ms, spread, gbps, read_gbps, fraction_of_read, speedup_vs_f16, tokens_per_second;
   bool noisy = false;
 };
 
@@ -35,12 +41,14 @@ enum class BenchValue {
   op,      // one of kBenchOps
   codec,   // one of kCodecs
   device,  // "cpu", "vulkan:0"
+  scope,   // kLayerScope or kModelScope
   name_or_null,
   count,  // at least 1
   count_or_null,
-  samples,   // as many as the sampler takes at least
-  bytes,     // at least 1
-  positive,  // a number
+  count_of_layer,  // as count; null where layers of a model differ
+  samples,         // as many as a report has at least
+  bytes,           // at least 1
+  positive,        // a number
   positive_or_null,
   share,  // a number, 0 or more
   flag,

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 #include <random>
 
@@ -14,8 +13,6 @@ namespace {
 
 constexpr double kSampleSeconds = 0.01;  // a hundred times what waking threads takes
 constexpr std::uint64_t kMostCalls = 4096;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 double timed(const Contender& contender, std::uint64_t calls) {
   const double begin = now();
@@ -31,30 +28,76 @@ double quantile(std::span<const double> sorted, double share) {
   return std::lerp(sorted[below], sorted[above], place - static_cast<double>(below));
 }
 
-class Progress {
+class Sampler {
  public:
-  Progress(bool shown, double seconds) : shown_(shown), begin_(now()), seconds_(seconds) {}
-  ~Progress() {
-    if (shown_) fmt::print(stderr, "\r{:60}\r", "");
+  Sampler(std::span<Contender> contenders, const SamplerOptions& options)
+      : contenders_(contenders), options_(options), order_(contenders.size()) {
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
   }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
-  void show(std::string_view what) const {
-    if (!shown_) return;
-    constexpr int kCells = 30;
-    const double share = std::min(1.0, (now() - begin_) / seconds_);
-    const int full = static_cast<int>(share * kCells);
-    fmt::print(stderr, "\r[{:#<{}}{:<{}}] {:<24}", "", full, "", kCells - full, what);
-    std::fflush(stderr);
+  bool run() {
+    if (!warm_up()) return false;
+    for (std::uint64_t round = 0; round < options_.most_rounds; ++round) {
+      const double before = spent();
+      if (round >= options_.least_rounds && before + last_round_ > options_.seconds) break;
+      if (!run_round(round)) {
+        for (Contender& contender : contenders_) contender.seconds.resize(round);
+        return false;
+      }
+      last_round_ = spent() - before;
+    }
+    return true;
   }
 
  private:
-  bool shown_;
-  double begin_, seconds_;
+  static constexpr double kWarmUp = 0.1;  // of the bar
+
+  double spent() const { return now() - begin_; }
+
+  // False if it was stopped.
+  bool warm_up() {
+    for (std::size_t at = 0; at < contenders_.size(); ++at) {
+      if (options_.stop()) return false;
+      options_.show(kWarmUp * static_cast<double>(at) / static_cast<double>(contenders_.size()), "warming up");
+      Contender& contender = contenders_[at];
+      contender.run(1);
+      const double once = timed(contender, 1);
+      contender.calls = static_cast<std::uint64_t>(
+          std::clamp(std::ceil(kSampleSeconds / once), 1.0, static_cast<double>(kMostCalls)));
+    }
+    return true;
+  }
+
+  bool run_round(std::uint64_t round) {
+    std::ranges::shuffle(order_, random_);
+    for (std::size_t turn = 0; turn < order_.size(); ++turn) {
+      if (options_.stop()) return false;
+      const double rounds = static_cast<double>(round) + static_cast<double>(turn) / static_cast<double>(order_.size());
+      options_.show(share_after(rounds), fmt::format("round {}", round + 1));
+      Contender& contender = contenders_[order_[turn]];
+      contender.seconds.push_back(timed(contender, contender.calls) / static_cast<double>(contender.calls));
+    }
+    return true;
+  }
+
+  // It ends with the last round, or when the time is over and there were enough of them.
+  double share_after(double rounds) const {
+    const double of_least = rounds / static_cast<double>(options_.least_rounds);
+    const double of_most = rounds / static_cast<double>(options_.most_rounds);
+    const double of_time = options_.seconds <= 0 ? 1 : spent() / options_.seconds;
+    return kWarmUp + (1 - kWarmUp) * std::max(of_most, std::min(of_least, of_time));
+  }
+
+  std::span<Contender> contenders_;
+  const SamplerOptions& options_;
+  std::vector<std::size_t> order_;
+  std::minstd_rand random_{1};
+  double begin_ = now(), last_round_ = 0;
 };
 
 }  // namespace
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 Spread spread_of(std::vector<double> values) {
   std::ranges::sort(values);
@@ -67,28 +110,8 @@ double median_ratio(std::span<const double> a, std::span<const double> b) {
   return spread_of(std::move(ratios)).median;
 }
 
-void sample(std::span<Contender> contenders, const SamplerOptions& options) {
-  const double begin = now();
-  const Progress progress(options.show_progress, options.seconds);
-  for (Contender& contender : contenders) {
-    progress.show("warming up");
-    contender.run(1);
-    const double once = timed(contender, 1);
-    contender.calls =
-        static_cast<std::uint64_t>(std::clamp(std::ceil(kSampleSeconds / once), 1.0, static_cast<double>(kMostCalls)));
-  }
-  std::vector<std::size_t> order(contenders.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::minstd_rand random(1);
-  for (std::uint64_t round = 0; round < options.most_rounds; ++round) {
-    if (round >= options.least_rounds && now() - begin > options.seconds) break;
-    std::ranges::shuffle(order, random);
-    for (const std::size_t at : order) {
-      progress.show(fmt::format("round {}", round + 1));
-      Contender& contender = contenders[at];
-      contender.seconds.push_back(timed(contender, contender.calls) / static_cast<double>(contender.calls));
-    }
-  }
+bool sample(std::span<Contender> contenders, const SamplerOptions& options) {
+  return Sampler(contenders, options).run();
 }
 
 }  // namespace rota::tool

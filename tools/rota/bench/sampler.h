@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 // Times things that take turns, so that what disturbs the machine disturbs them alike.
@@ -29,12 +29,20 @@ struct Contender {
   std::vector<double> seconds{};  // per call, one of each round
 };
 
+// Fewer rounds say nothing of how samples spread.
+inline constexpr std::uint64_t kFewestRounds = 3;
+
 struct SamplerOptions {
   double seconds = 30;  // to spend, about
   std::uint64_t least_rounds = 5, most_rounds = 41;
-  bool show_progress = false;  // on stderr
+  std::function<void(double share, std::string_view what)> show = [](double, std::string_view) {};
+  std::function<bool()> stop = [] { return false; };  // asked before each sample
 };
 
-void sample(std::span<Contender> contenders, const SamplerOptions& options);
+// All contenders have a sample of each round: of a round that was stopped, none. Whether it came to its end.
+bool sample(std::span<Contender> contenders, const SamplerOptions& options);
+
+// Seconds since some time.
+double now();
 
 }  // namespace rota::tool

@@ -56,8 +56,10 @@ Json value_schema(BenchValue value) {
     case BenchValue::name_or_null: return or_null(kText);
     case BenchValue::count:
     case BenchValue::bytes: return ref("count");
+    case BenchValue::count_of_layer:
     case BenchValue::count_or_null: return ref("count_or_null");
-    case BenchValue::samples: return whole_from(SamplerOptions{}.least_rounds);
+    case BenchValue::samples: return whole_from(kFewestRounds);
+    case BenchValue::scope: return {{"enum", {kLayerScope, kModelScope}}};
     case BenchValue::positive: return ref("positive");
     case BenchValue::positive_or_null: return or_null(kPositive);
     case BenchValue::share: return kShare;
@@ -67,9 +69,15 @@ Json value_schema(BenchValue value) {
 }
 
 Json row_schema() {
-  Json properties;
-  for (const BenchField& field : bench_fields()) properties[std::string(field.key)] = value_schema(field.value);
-  return object_of(properties);
+  Json properties, of_layers;
+  for (const BenchField& field : bench_fields()) {
+    properties[std::string(field.key)] = value_schema(field.value);
+    if (field.value == BenchValue::count_of_layer) of_layers[std::string(field.key)] = ref("count");
+  }
+  Json row = object_of(properties);
+  row["if"] = {{"properties", {{"scope", {{"const", kLayerScope}}}}}};
+  row["then"] = {{"properties", of_layers}};
+  return row;
 }
 
 // A CPU has threads, and any other device has limits.
@@ -112,6 +120,8 @@ Json schema() {
       {"date", text_like("^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")},
       {"command", text_like("^rota .*bench")},
       {"devices", array_of(ref("device"))},
+      {"interrupted", kFlag},
+      {"seconds", object_of({{"asked", kPositive}, {"taken", kPositive}})},
       {"noise", object_of({{"read_spread", kShare}, {"noisy_rows", whole_from(0)}, {"noisy", kFlag}})},
       {"rows", array_of(ref("row"))}};
   Json whole{{"$schema", "https://json-schema.org/draft/2020-12/schema"},

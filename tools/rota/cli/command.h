@@ -17,6 +17,7 @@ enum class Exit : int {
   usage = 2,
   no_such_device = 3,
   refused_fallback = 4,
+  interrupted = 130,  // as shells say of what Ctrl-C ended
 };
 
 // Ends a command: what went wrong, where and why, and the next command to try.

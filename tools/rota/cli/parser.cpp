@@ -17,11 +17,12 @@ namespace {
 
 constexpr const char* kFooter =
     "Exit codes:\n"
-    "  0  fine\n"
-    "  1  a check failed, or a file is not what it should be\n"
-    "  2  wrong usage\n"
-    "  3  there is no such device\n"
-    "  4  the device or format cannot serve this, and rota takes no other in its place\n\n"
+    "    0  fine\n"
+    "    1  a check failed, or a file is not what it should be\n"
+    "    2  wrong usage\n"
+    "    3  there is no such device\n"
+    "    4  the device or format cannot serve this, and rota takes no other in its place\n"
+    "  130  interrupted; what bench had measured by then is printed\n\n"
     "A command's own help: rota COMMAND --help";
 
 class HelpFormatter : public CLI::FormatterBase {

@@ -29,10 +29,35 @@ struct CellText {
   std::string operator()(bool flag) const { return flag ? std::string(field.page.name) : ""; }
 };
 
-constexpr std::string_view kTableOrder[] = {
-    "op",     "k",      "v",     "device",    "model",     "head_dim",         "value_dim",      "kv_heads", "group",
-    "window", "keys",   "rows",  "sequences", "threads",   "samples",          "median_ms",      "min_ms",   "p25_ms",
-    "p75_ms", "spread", "bytes", "gbps",      "read_gbps", "fraction_of_read", "speedup_vs_f16", "noisy"};
+constexpr std::string_view kTableOrder[] = {"op",
+                                            "k",
+                                            "v",
+                                            "device",
+                                            "model",
+                                            "scope",
+                                            "layers",
+                                            "head_dim",
+                                            "value_dim",
+                                            "kv_heads",
+                                            "group",
+                                            "window",
+                                            "keys",
+                                            "rows",
+                                            "sequences",
+                                            "threads",
+                                            "samples",
+                                            "median_ms",
+                                            "min_ms",
+                                            "p25_ms",
+                                            "p75_ms",
+                                            "spread",
+                                            "bytes",
+                                            "gbps",
+                                            "read_gbps",
+                                            "fraction_of_read",
+                                            "speedup_vs_f16",
+                                            "tokens_per_second",
+                                            "noisy"};
 
 Section table_of(const Bench& file, std::size_t index, bool named) {
   HtmlTable table;

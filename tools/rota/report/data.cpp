@@ -245,6 +245,10 @@ class FieldReader {
     if (field_.value == BenchValue::op && std::ranges::find(kBenchOps, text) == kBenchOps.end()) {
       json_.refuse(key_, "attend, store, seal or rope");
     }
+    if (field_.value == BenchValue::scope) {
+      if (text.empty()) text = kLayerScope;
+      if (text != kLayerScope && text != kModelScope) json_.refuse(key_, "layer or model");
+    }
   }
   void operator()(std::uint64_t& count) const { count = json_.count(key_); }
   void operator()(std::optional<std::uint64_t>& count) const {
@@ -267,6 +271,7 @@ BenchRow read_bench_row(const Object& json) {
     std::visit([&](const auto member) { FieldReader(json, field)(row.*member); }, field.member);
   }
   if (json.find("v") == nullptr) row.v = row.k;
+  if (row.scope == kLayerScope) row.head_dim = json.count("head_dim");  // layers of a model may have several
   if (row.p25_ms > row.median_ms) json.refuse("p25_ms", fmt::format("at most median_ms, {:g}", row.median_ms));
   if (row.p75_ms < row.median_ms) json.refuse("p75_ms", fmt::format("at least median_ms, {:g}", row.median_ms));
   return row;

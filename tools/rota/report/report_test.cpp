@@ -32,13 +32,14 @@ rota::tool::BenchRow row_with(std::uint64_t number) {
           .v = "turbo" + text + text,
           .device = "vulkan:" + text,
           .model = "model " + text,
-          .head_dim = number,
+          .scope = std::string(number == 1 ? rota::tool::kLayerScope : rota::tool::kModelScope),
           .keys = number,
-          .layers = number,
+          .head_dim = number,
           .value_dim = number,
           .kv_heads = number,
           .group = number,
           .window = number,
+          .layers = number,
           .rows = number,
           .sequences = number,
           .threads = number,
@@ -54,6 +55,7 @@ rota::tool::BenchRow row_with(std::uint64_t number) {
           .read_gbps = real,
           .fraction_of_read = real,
           .speedup_vs_f16 = real,
+          .tokens_per_second = real,
           .noisy = number == 1};
 }
 
