@@ -5,8 +5,8 @@
 #include "harness/small_stack.h"
 #include "rota/rota.h"
 
-// selftest [DEVICE]: the library's self-test where there is no tool, on a CPU that need not be here, in threads with small
-// stacks. Of a device that is named it lists every case.
+// selftest [DEVICE]: the library's self-test where there is no tool, on a CPU that need not be here, in threads with
+// small stacks. Of a device that is named it lists every case.
 
 int main(int argc, char** argv) {
   try {

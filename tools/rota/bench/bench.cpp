@@ -221,8 +221,8 @@ void add_shape(CLI::App& command, BenchOptions& options) {
   add_number(command, "--group", options.group, "Query heads for each of them (4)");
   add_number(command, "--head-dim", options.head_dim, "Numbers in a head of keys (128)");
   add_number(command, "--value-dim", options.value_dim, "Numbers in a head of values, if not as many");
-  add_numbers(command, "-c,--ctx-size", options.keys,
-              "Keys of each sequence; of other ops, tokens (4096,16384; of call 1,64,512,2048)");
+  add_tokens(command, "-c,--ctx-size", options.keys,
+             "Keys of each sequence; of other ops, tokens (4096,16384; of call 1,64,512,2048)");
   add_codecs(command, options.codecs);
   add_numbers(command, "--rows", options.rows, "Query tokens of each sequence (1)");
   add_numbers(command, "--sequences,--parallel", options.sequences, "Sequences in one call (1)");

@@ -48,8 +48,10 @@ void add_devices(CLI::App& app, Invocation& invocation);
 void add_distort(CLI::App& app, Invocation& invocation);
 void add_doctor(CLI::App& app, Invocation& invocation);
 void add_estimate(CLI::App& app, Invocation& invocation);
+void add_help(CLI::App& app, Invocation& invocation);
 void add_inspect(CLI::App& app, Invocation& invocation);
 void add_manual(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
+void add_version(CLI::App& app, Invocation& invocation);
 
 }  // namespace rota::tool

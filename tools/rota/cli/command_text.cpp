@@ -7,10 +7,11 @@
 #include <algorithm>
 #include <sstream>
 
+#include "cli/lines.h"
+
 namespace rota::tool {
 namespace {
 
-constexpr std::size_t kLine = 100;
 constexpr std::size_t kColumn = 34;  // where descriptions begin
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -23,6 +24,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
 OptionText describe(const CLI::Option& option, const std::vector<std::string>& commands) {
   OptionText text{.names = {}, .value = {}, .choices = {}, .description = option.get_description()};
   text.required = option.get_required();
+  text.given = option.count() > 0;
   text.repeated = option.get_items_expected_max() > 1;
   if (option.get_positional()) {
     text.names = {option.get_name(true, false)};
@@ -41,28 +43,16 @@ OptionText describe(const CLI::Option& option, const std::vector<std::string>& c
   return text;
 }
 
-// Words in lines of at most kLine letters, the second and later ones behind `indent` blanks.
-std::string wrapped(std::string_view text, std::size_t column, std::size_t indent) {
-  std::string lines;
-  for (const std::string& word : split(text, ' ')) {
-    if (column + word.size() > kLine) {
-      lines.pop_back();
-      lines += "\n" + std::string(indent, ' ');
-      column = indent;
-    }
-    lines += word + " ";
-    column += word.size() + 1;
-  }
-  while (!lines.empty() && lines.back() == ' ') lines.pop_back();
-  return lines;
-}
-
-std::string line(const std::string& left, std::string_view description) {
-  if (description.empty()) return fmt::format("  {}\n", left);
-  if (left.size() + 4 > kColumn) {
-    return fmt::format("  {}\n{:{}}{}\n", left, "", kColumn, wrapped(description, kColumn, kColumn));
-  }
-  return fmt::format("  {:<{}}{}\n", left, kColumn - 2, wrapped(description, kColumn, kColumn));
+// A description stands beside what it describes, or below it where lines are short.
+std::string line(const std::string& left, std::string_view description, std::size_t width) {
+  constexpr std::size_t kLeastBeside = 80, kBelow = 6;
+  const bool beside = width >= kLeastBeside;
+  const std::size_t column = beside ? kColumn : kBelow;
+  const std::string head = wrapped(left, {width, 2, kBelow});
+  if (description.empty()) return fmt::format("  {}\n", head);
+  const std::string text = wrapped(description, {width, column, column});
+  if (!beside || left.size() + 4 > kColumn) return fmt::format("  {}\n{:{}}{}\n", head, "", column, text);
+  return fmt::format("  {:<{}}{}\n", left, kColumn - 2, text);
 }
 
 std::string left_side(const OptionText& option) {
@@ -106,15 +96,18 @@ std::string usage_text(const CommandText& command) {
   return usage + " [OPTIONS]";
 }
 
-std::string help_text(const CommandText& command) {
-  std::string text = wrapped(command.description, 0, 0) + "\n\nUsage: " + usage_text(command) + "\n";
+std::string help_text(const CommandText& command, std::size_t width) {
+  constexpr std::string_view kUsage = "Usage: ";
+  std::string text = fmt::format("{}\n\n{}{}\n", wrapped(command.description, {width}), kUsage,
+                                 wrapped(usage_text(command), {width, kUsage.size(), kUsage.size()}));
+  const auto add = [&](const OptionText& option) { text += line(left_side(option), option.description, width); };
   if (!command.commands.empty()) text += "\nCommands:\n";
-  for (const CommandText& part : command.commands) text += line(last_word(part.name), part.description);
+  for (const CommandText& part : command.commands) text += line(last_word(part.name), part.description, width);
   if (!command.positionals.empty()) text += "\nArguments:\n";
-  for (const OptionText& positional : command.positionals) text += line(left_side(positional), positional.description);
+  std::ranges::for_each(command.positionals, add);
   text += "\nOptions:\n";
-  for (const OptionText& option : command.options) text += line(left_side(option), option.description);
-  if (!command.footer.empty()) text += "\n" + command.footer + "\n";
+  std::ranges::for_each(command.options, add);
+  if (!command.footer.empty()) text += "\n" + wrapped_footer(command.footer, width) + "\n";
   return text;
 }
 

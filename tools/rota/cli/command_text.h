@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ struct OptionText {
   std::string description;
   bool required = false;
   bool repeated = false;  // may be given again; of a positional: takes several words
+  bool given = false;     // on the command line that was parsed
 };
 
 struct CommandText {
@@ -46,8 +48,14 @@ CommandText describe(const CLI::App& app);
 // "rota bench attend [OPTIONS]"
 std::string usage_text(const CommandText& command);
 
-// What --help prints.
-std::string help_text(const CommandText& command);
+// What --help prints, in lines of at most so many letters.
+std::string help_text(const CommandText& command, std::size_t width);
+
+// Of rota's commands, by its last word. Throws a Failure that names those that are spelled alike.
+const CommandText& command_named(const CommandText& rota, const std::string& name);
+
+// "rota 0.1.0"
+std::string version_text();
 
 // A man page, for section 1.
 std::string man_page(const CommandText& command);

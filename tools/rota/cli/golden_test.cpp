@@ -108,6 +108,9 @@ std::string errors() {
   std::string text;
   for (const char* arguments : {"",
                                 "frobnicate",
+                                "estmate",
+                                "help estmate",
+                                "devices now",
                                 "devices --frobnicate",
                                 "devices -o xml",
                                 "doctor --device vulkan:77",
@@ -117,6 +120,8 @@ std::string errors() {
                                 "bench attend -c many",
                                 "bench attend -c 18446744073709551615",
                                 "bench attend -ctk q8_0",
+                                "bench attend -ctk fp16",
+                                "bench attend --contxt 4096",
                                 "bench attend -ctk f16,turbo4 -ctv f16,turbo4,turbo3",
                                 "bench attend --seconds 0",
                                 "bench attend -t 0",
@@ -129,6 +134,12 @@ std::string errors() {
                                 "estimate",
                                 "estimate -m lama-3.1-8b",
                                 "estimate -m /nonexistent.gguf",
+                                "estimate -m /nonexistent/config.json",
+                                "estimate -m llama-3.1-8b -c 12x",
+                                "estimate -m llama-3.1-8b -c",
+                                "estimate -m llama-3.1-8b --page 100",
+                                "estimate -m llama-3.1-8b --beyond",
+                                "estimate -m llama-3.1-8b --fit=3",
                                 "estimate -m llama-3.1-8b -c 4096 --fit",
                                 "estimate -m llama-3.1-8b --memory much",
                                 "estimate -m llama-3.1-8b --memory 1MiB --fit -o csv",
@@ -160,8 +171,10 @@ Golden page(const std::string& path, const std::string& command) {
 std::vector<Golden> goldens() {
   std::vector<Golden> all;
   const auto add_help = [&](const std::string& command) {
-    all.push_back({"tests/golden/help_" + (command.empty() ? "rota" : command) + ".txt",
-                   [command] { return printed(command + " --help"); }});
+    all.push_back({"tests/golden/help_" + (command.empty() ? "rota" : command) + ".txt", [command] {
+                     unsetenv("COLUMNS");
+                     return printed(command + " --help");
+                   }});
   };
   rota::tool::Invocation invocation;
   const auto parser = rota::tool::make_parser(invocation);

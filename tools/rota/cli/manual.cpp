@@ -53,11 +53,7 @@ void print_page(const CLI::App& app, const std::string& name) {
     write_out(man_page(whole));
     return;
   }
-  const auto found =
-      std::ranges::find_if(whole.commands, [&](const CommandText& part) { return part.name == "rota " + name; });
-  if (found == whole.commands.end())
-    throw Failure(Exit::usage, fmt::format("there is no command \"{}\"", name), "rota --help");
-  write_out(man_page(*found));
+  write_out(man_page(command_named(whole, name)));
 }
 
 void write_page(const CommandText& command, const std::filesystem::path& folder) {

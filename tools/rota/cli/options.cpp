@@ -5,17 +5,20 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <span>
 #include <string_view>
 
 #include "cli/command.h"
+#include "cli/command_text.h"
+#include "cli/names.h"
 
 namespace rota::tool {
 namespace {
 
 KvCodec known_codec(const std::string& name) {
   auto codec = codec_named(name);
-  if (!codec) throw Failure(Exit::usage, codec.error().message, "rota doctor --kernels");
+  if (!codec) throw Failure(Exit::usage, codec.error().message + codec_hint(name), "rota doctor --kernels");
   return *codec;
 }
 
@@ -31,15 +34,52 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
   return fmt::format("{}", fmt::join(words, between));
 }
 
-// Where CLI11 would take -1 for the largest number.
-std::string whole_number(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos ? "" : "must be a whole number";
+// "-c" of "-c,--ctx-size", "-ub" of "--ubatch-size": as an option is typed most often.
+std::string typed_name(const std::string& names) {
+  const std::string first = names.substr(0, names.find(','));
+  const auto known = std::ranges::find(kShortNames, first, &ShortName::stands_for);
+  return known == std::ranges::end(kShortNames) ? first : std::string(known->name);
 }
 
-CLI::Option& take_one_of(CLI::Option& option, const std::vector<std::string>& choices) {
-  return *option.type_name(joined(choices, "|"))->check([choices](const std::string& text) {
-    if (std::ranges::find(choices, text) != choices.end()) return std::string();
-    return fmt::format("\"{}\" is not one of {}", text, joined(choices, ", "));
+// A check of CLI11's that says all: it would put its own words before what a check returns.
+[[noreturn]] void refuse(const std::string& names, const std::string& found, std::string_view wanted) {
+  throw Failure(Exit::usage, fmt::format("{} is \"{}\"; wanted {}", typed_name(names), found, wanted));
+}
+
+// Digits alone, where CLI11 would take -1 for the largest number.
+std::optional<std::uint64_t> parsed_whole(std::string_view text) {
+  std::uint64_t number = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  return !text.empty() && end == last && error == std::errc{} ? std::optional(number) : std::nullopt;
+}
+
+auto whole_number(const std::string& names) {
+  return [names](const std::string& text) {
+    if (!parsed_whole(text)) refuse(names, text, "a whole number below 2^64");
+    return std::string();
+  };
+}
+
+// "128k" as "131072": contexts are counted in 1024s.
+std::string plain_tokens(const std::string& names, const std::string& text) {
+  const char unit = text.empty() ? '\0' : text.back();
+  const unsigned shift = unit == 'k' || unit == 'K' ? 10 : unit == 'm' || unit == 'M' ? 20 : 0;
+  const auto number = parsed_whole(std::string_view(text).substr(0, text.size() - (shift > 0 ? 1 : 0)));
+  if (!number || (*number << shift) >> shift != *number) {
+    refuse(names, text, "a whole number of tokens below 2^64, such as 8192, 128k or 1m");
+  }
+  return std::to_string(*number << shift);
+}
+
+CLI::Option& take_one_of(CLI::Option& option, const std::string& names, const std::vector<std::string>& choices) {
+  return *option.type_name(joined(choices, "|"))->check([names, choices](const std::string& text) {
+    if (std::ranges::find(choices, text) == choices.end()) {
+      auto near = names_like(text, choices);
+      near.resize(std::min<std::size_t>(near.size(), 1));
+      refuse(names, text, "one of " + joined(choices, ", ") + did_you_mean(near));
+    }
+    return std::string();
   });
 }
 
@@ -53,7 +93,7 @@ CLI::App& add_command(CLI::App& app, const CommandSpec& spec) {
 }
 
 CLI::Option& add_flag(CLI::App& command, const std::string& names, bool& flag, const std::string& description) {
-  return *command.add_flag(names, flag, description);
+  return *command.add_flag(names, flag, description)->disable_flag_override();
 }
 
 CLI::Option& add_text(CLI::App& command, const std::string& names, std::string& text, const ValueText& said) {
@@ -69,23 +109,23 @@ CLI::Option& add_texts(CLI::App& command, const std::string& names, std::vector<
 }
 
 CLI::Option& add_choice(CLI::App& command, const std::string& names, std::string& choice, const Choices& choices) {
-  return take_one_of(*command.add_option(names, choice, choices.description), choices.names);
+  return take_one_of(*command.add_option(names, choice, choices.description), names, choices.names);
 }
 
 CLI::Option& add_choices(CLI::App& command, const std::string& names, std::vector<std::string>& chosen,
                          const Choices& choices) {
-  return take_one_of(add_texts(command, names, chosen, {Several::with_commas, {choices.description, {}}}),
+  return take_one_of(add_texts(command, names, chosen, {Several::with_commas, {choices.description, {}}}), names,
                      choices.names);
 }
 
 CLI::Option& add_number(CLI::App& command, const std::string& names, std::uint64_t& number,
                         const std::string& description) {
-  return *command.add_option(names, number, description)->check(whole_number)->type_name("N");
+  return *command.add_option(names, number, description)->check(whole_number(names))->type_name("N");
 }
 
 CLI::Option& add_number(CLI::App& command, const std::string& names, std::optional<std::uint64_t>& number,
                         const std::string& description) {
-  return *command.add_option(names, number, description)->check(whole_number)->type_name("N");
+  return *command.add_option(names, number, description)->check(whole_number(names))->type_name("N");
 }
 
 CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
@@ -93,23 +133,34 @@ CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vecto
   return *command.add_option(names, numbers, description)
               ->delimiter(',')
               ->allow_extra_args(false)
-              ->check(whole_number)
+              ->check(whole_number(names))
+              ->type_name("N,...");
+}
+
+CLI::Option& add_tokens(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
+                        const std::string& description) {
+  return *command.add_option(names, numbers, description)
+              ->delimiter(',')
+              ->allow_extra_args(false)
+              ->transform([names](const std::string& text) { return plain_tokens(names, text); })
               ->type_name("N,...");
 }
 
 CLI::Option& add_real(CLI::App& command, const std::string& names, std::optional<double>& number,
                       const RealRange& range) {
-  const auto in_range = [range](const std::string& text) {
+  const auto in_range = [names, range](const std::string& text) {
     double value = 0;
     const bool is_number = CLI::detail::lexical_cast(text, value);
-    if (is_number && value >= range.least && value <= range.most) return std::string();
-    return fmt::format("\"{}\" is no number from {} to {}", text, range.least, range.most);
+    const bool fits = is_number && value >= range.least && value <= range.most;
+    if (!fits) refuse(names, text, fmt::format("a number from {} to {}", range.least, range.most));
+    return std::string();
   };
   return *command.add_option(names, number, range.said.description)->check(in_range)->type_name(range.said.type);
 }
 
 CLI::Option& add_model(CLI::App& command, std::string& model) {
-  return add_text(command, "-m,--model", model, {"Name of a known model, or path of a GGUF file", "MODEL"});
+  return add_text(command, "-m,--model", model,
+                  {"Name of a known model, or path of a GGUF file or of Hugging Face's config.json", "MODEL"});
 }
 
 CLI::Option& add_device(CLI::App& command, std::string& device, const std::string& description) {
@@ -122,7 +173,8 @@ void add_output(CLI::App& command, Output& output) {
   const auto take = [&output](const std::string& name) {
     output = std::ranges::find(kOutputs, name, &NamedOutput::name)->output;  // checked before
   };
-  take_one_of(*command.add_option_function<std::string>("-o,--output", take, "How to print it"), names);
+  constexpr const char* kNames = "-o,--output";
+  take_one_of(*command.add_option_function<std::string>(kNames, take, "How to print it"), kNames, names);
 }
 
 void require(CLI::Option& option) { option.required(); }

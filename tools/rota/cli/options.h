@@ -66,6 +66,10 @@ CLI::Option& add_number(CLI::App& command, const std::string& names, std::option
 CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description);
 
+// Whole numbers of tokens, which may be written 128k or 1m: 1024s, and 1024s of them.
+CLI::Option& add_tokens(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
+                        const std::string& description);
+
 struct RealRange {
   double least, most;
   ValueText said;

@@ -7,10 +7,12 @@
 #include <sstream>
 
 #include "cli/command_text.h"
+#include "cli/lines.h"
+#include "cli/names.h"
 #include "cli/show.h"
 #include "cli/written.h"
+#include "cli/wrong_usage.h"
 #include "rota/result.h"
-#include "rota/version.h"
 
 namespace rota::tool {
 namespace {
@@ -28,7 +30,7 @@ constexpr const char* kFooter =
 class HelpFormatter : public CLI::FormatterBase {
  public:
   std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
-    return help_text(describe(*app));
+    return help_text(describe(*app), line_width());
   }
 };
 
@@ -50,20 +52,20 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
-// The command that was meant, as far as it was understood: "rota bench attend".
-std::string parsed_name(const CLI::App& app) {
+// The command that was meant, as far as it was understood.
+const CLI::App& parsed_command(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
-  return parsed.empty() ? app.get_name() : app.get_name() + " " + parsed_name(*parsed.front());
+  return parsed.empty() ? app : parsed_command(*parsed.front());
 }
 
 Exit say(const CLI::App& app, const Failure& failure) {
-  const std::string command = parsed_name(app);
+  const std::string command = describe(parsed_command(app)).name;
   const std::string next = failure.next().empty() ? command + " --help" : one_line(failure.next());
   write_error(fmt::format("{}: {}\ntry: {}\n", command, one_line(failure.what()), next));
   return failure.exit();
 }
 
-Failure failure_of(const Error& error) {
+Failure failure_of(const Error& error, const CommandText& command) {
   switch (error.code) {
     case Errc::no_device: return {Exit::no_such_device, error.message, "rota devices"};
     case Errc::unsupported:
@@ -72,7 +74,10 @@ Failure failure_of(const Error& error) {
     case Errc::out_of_memory: return {Exit::failed_check, error.message, "rota estimate --help"};
     case Errc::device_lost:
     case Errc::pipeline_failed: return {Exit::failed_check, error.message, "rota doctor --selftest"};
-    case Errc::invalid_argument: return {Exit::usage, error.message, "rota doctor --kernels"};
+    case Errc::invalid_argument: {
+      const InOptions said = in_options(error.message, command);
+      return {Exit::usage, said.message, said.by_option ? command.name + " --help" : "rota doctor --kernels"};
+    }
     default: return {Exit::failed_check, error.message};
   }
 }
@@ -83,7 +88,7 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   auto app = std::make_unique<CLI::App>("A language model's KV cache: measure it, plan it, trust it", "rota");
   app->formatter(std::make_shared<HelpFormatter>());
   app->set_help_flag("-h,--help", "Say what a command does and takes");
-  app->set_version_flag("--version", fmt::format("rota {}", version().text), "Say which version this is");
+  app->set_version_flag("-V,--version", version_text(), "Say which version this is");
   app->footer(kFooter);
   app->require_subcommand(1);
   add_devices(*app, invocation);
@@ -95,6 +100,8 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   add_report(*app, invocation);
   add_completions(*app, invocation);
   add_manual(*app, invocation);
+  add_help(*app, invocation);
+  add_version(*app, invocation);
   return app;
 }
 
@@ -105,12 +112,9 @@ Exit run(std::vector<std::string> arguments) {
   std::ranges::transform(arguments, arguments.begin(), with_long_name);
   std::ranges::reverse(arguments);  // as CLI11 takes a vector
   const auto app = make_parser(invocation);
-  // CLI11 would only say that a command is missing.
-  const auto is_first = [&](const CommandText& command) { return last_word(command.name) == first; };
-  if (!first.empty() && !first.starts_with('-') && std::ranges::none_of(describe(*app).commands, is_first)) {
-    return say(*app, {Exit::usage, fmt::format("there is no command \"{}\"", first), "rota --help"});
-  }
   try {
+    // CLI11 would only say that a command is missing.
+    if (!first.empty() && !first.starts_with('-')) command_named(describe(*app), first);
     app->parse(std::move(arguments));
     flush_out();
     return invocation.exit;
@@ -122,11 +126,12 @@ Exit run(std::vector<std::string> arguments) {
       flush_out();
       return Exit::ok;
     }
-    return say(*app, {Exit::usage, error.what()});
+    const Misuse misuse{error.get_name(), error.what(), app->remaining(true)};
+    return say(*app, failure_of(misuse, describe(parsed_command(*app))));
   } catch (const Failure& failure) {
     return say(*app, failure);
   } catch (const BadResult& bad) {
-    return say(*app, failure_of(bad.error()));
+    return say(*app, failure_of(bad.error(), describe(parsed_command(*app))));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/show.h"
+
 namespace rota::tool {
 namespace {
 
@@ -27,7 +29,7 @@ void Progress::show(double share, std::string_view what) {
   if (now - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = now;
   const int full = static_cast<int>(std::clamp(share, 0.0, 1.0) * kCells);
-  fmt::print(stderr, "\r[{:#<{}}{:<{}}] {:<{}.{}}", "", full, "", kCells - full, what, kWords, kWords);
+  fmt::print(stderr, "\r[{:#<{}}{:<{}}] {:<{}.{}}", "", full, "", kCells - full, one_line(what), kWords, kWords);
   std::fflush(stderr);
 }
 

@@ -13,6 +13,7 @@
 #include "cli/show.h"
 #include "cli/table.h"
 #include "cli/written.h"
+#include "estimate/breakdown.h"
 #include "estimate/request.h"
 #include "model/model.h"
 
@@ -41,6 +42,9 @@ class Estimator {
   // Of a pair that the codec cannot serve, if it was not asked for by name.
   const std::vector<std::string>& left_out() const noexcept { return left_out_; }
 
+  // Why the case that is furthest above its codec's bits is there; empty if none is far.
+  const std::string& why() const noexcept { return why_; }
+
   std::vector<Json> rows() {
     std::vector<Json> rows;
     for (const Case& entry : cases()) {
@@ -57,6 +61,7 @@ class Estimator {
  private:
   struct Found {
     std::uint64_t context;
+    bool capped;  // more would fit than the model was made for
     KvMemory memory;
     std::optional<std::uint64_t> as_f16;  // bytes, for the same context
     std::vector<std::uint64_t> group_as_f16;
@@ -69,6 +74,7 @@ class Estimator {
     std::uint64_t values = 0;
     std::optional<std::uint64_t> as_f16 = {};
     std::uint64_t context = 0;
+    bool capped = false;
   };
 
   std::vector<CodecPair> pairs() const {
@@ -120,7 +126,7 @@ class Estimator {
                                          .tail = options_.tail,
                                          .sinks = options_.sinks}),
             .max_tokens = tokens,
-            .max_sequences = narrowed("--parallel", options_.sequences),
+            .max_sequences = narrowed("-np", options_.sequences),
             .max_step_tokens = options_.step_tokens};
   }
 
@@ -133,16 +139,12 @@ class Estimator {
   }
 
   KvMemory memory_of(const CodecPair& pair, std::uint64_t context) const {
-    auto memory = estimate(spec_of(pair, all_tokens(context)));
-    if (!memory) throw Failure(Exit::failed_check, memory.error().message, "rota estimate --help");
-    return *std::move(memory);
+    return estimate(spec_of(pair, all_tokens(context))).value();
   }
 
   std::optional<std::uint64_t> longest(const CodecPair& pair) const {
     KvCacheSpec spec = spec_of(pair, 1);
-    if (auto sound = estimate(spec); !sound) {
-      throw Failure(Exit::failed_check, sound.error().message, "rota estimate --help");
-    }
+    estimate(spec).value();  // is it sound at all?
     spec.max_tokens.reset();
     spec.max_bytes = memory_.left();
     const auto most = estimate(spec);
@@ -151,9 +153,11 @@ class Estimator {
   }
 
   std::optional<Found> taken(const Case& entry) {
-    const auto context = entry.context ? entry.context : longest(entry.codecs);
+    auto context = entry.context ? entry.context : longest(entry.codecs);
     if (!context) return std::nullopt;
-    Found found{.context = *context, .memory = memory_of(entry.codecs, *context)};
+    const bool capped = options_.fit && !options_.beyond && model_.context && *context > *model_.context;
+    if (capped) context = model_.context;
+    Found found{.context = *context, .capped = capped, .memory = memory_of(entry.codecs, *context)};
     // Where f16 would be beyond all bounds, there is nothing to compare with.
     const auto dense = estimate(spec_of({DType::f16, DType::f16}, all_tokens(*context)));
     if (!dense) return found;
@@ -162,31 +166,40 @@ class Estimator {
     return found;
   }
 
-  // Numbers that the cache is there for: those of a window, where there is one.
-  std::uint64_t values_of(const KvGroup& group, std::uint64_t context) const {
-    const std::uint64_t tokens = std::min(context, group.window.value_or(context)) * options_.sequences;
-    const std::uint64_t value_dim = group.v_in_k ? 0 : group.value_dim.value_or(group.head_dim);
-    return tokens * group.layers.size() * group.kv_heads * (group.head_dim + value_dim);
-  }
-
   static std::optional<std::uint64_t> group_as_f16(const Found& found, std::size_t index) {
     return found.as_f16 ? std::optional(found.group_as_f16.at(index)) : std::nullopt;
   }
 
   void add_rows(std::vector<Json>& rows, const Case& entry, const Found& found) {
     std::uint64_t values = 0;
-    const KvCacheSpec spec = spec_of(entry.codecs, 1);
+    const KvCacheSpec spec = spec_of(entry.codecs, all_tokens(found.context));
     for (std::size_t index = 0; index < model_.groups.size(); ++index) {
       const LayerGroup& group = model_.groups[index];
-      const std::uint64_t group_values = values_of(spec.groups[index], found.context);
+      const std::uint64_t group_values = values_of(spec.groups[index], found.context) * options_.sequences;
       values += group_values;
       if (model_.groups.size() == 1) continue;
       rows.push_back(row_of(entry, {group.kind(), group.layers.size(), found.memory.groups[index].bytes(), group_values,
                                     group_as_f16(found, index), found.context}));
     }
-    rows.push_back(
-        row_of(entry, {"total", model_.layers(), found.memory.bytes(), values, found.as_f16, found.context}));
+    rows.push_back(row_of(
+        entry, {"total", model_.layers(), found.memory.bytes(), values, found.as_f16, found.context, found.capped}));
     rows.back()["host_bytes"] = found.memory.host_bytes;
+    rows.back()["made_of"] = made_of(spec, found.context);
+  }
+
+  Json made_of(const KvCacheSpec& spec, std::uint64_t context) {
+    const Breakdown parts = breakdown_of(spec, context);
+    const double above =
+        static_cast<double>(parts.bytes()) / static_cast<double>(std::max<std::uint64_t>(parts.own, 1));
+    if (const std::string text = breakdown_text(parts, spec, context); !text.empty() && above > most_above_) {
+      most_above_ = above;
+      why_ = text;
+    }
+    return {{"pages_bytes", parts.own},
+            {"unfilled_bytes", parts.unfilled},
+            {"tail_and_sinks_bytes", parts.dense},
+            {"steps_bytes", parts.steps},
+            {"codec_bits", parts.codec_bits}};
   }
 
   Json row_of(const Case& entry, const Line& line) {
@@ -211,6 +224,7 @@ class Estimator {
     if (is_total) row["fits"] = fits;
     if (options_.fit && is_total && model_.context) {
       row["of_model_context"] = static_cast<double>(line.context) / static_cast<double>(*model_.context);
+      row["limit"] = line.bytes ? Json(line.capped ? "the model's own" : "memory") : Json(nullptr);
     }
     return row;
   }
@@ -219,6 +233,8 @@ class Estimator {
   Model model_;
   MemoryBudget memory_;
   std::vector<std::string> left_out_{};
+  std::string why_{};
+  double most_above_ = 0;
   bool any_fits_ = false;
 };
 
@@ -283,6 +299,7 @@ void run(const EstimateOptions& options, Invocation& invocation) {
     list_models(options, invocation);
     return;
   }
+  check(options);
   const Model model = chosen_model(options);
   Estimator estimator(options, model, chosen_memory(options, model));
   Report report{.head = report_head("estimate", invocation),
@@ -295,7 +312,10 @@ void run(const EstimateOptions& options, Invocation& invocation) {
                            {"bits_per_value", "bits/value", ".2f"},
                            {"of_f16", "of f16", "percent"},
                            {"fits", "fits"}}}};
-  if (options.fit && model.context) report.table.columns.push_back({"of_model_context", "of the model's", "percent"});
+  if (options.fit && model.context) {
+    report.table.columns.push_back({"of_model_context", "of the model's", "percent"});
+    report.table.columns.push_back({"limit", "limit"});
+  }
   report.table.rows = estimator.rows();
   const auto notes = notes_of(estimator);
   report.head["model"] = {{"name", model.name}, {"title", model.title}, {"layers", model.layers()}};
@@ -308,6 +328,7 @@ void run(const EstimateOptions& options, Invocation& invocation) {
                            {"left_bytes", memory.left()}};
   report.head["notes"] = notes;
   report.before = before_text(options, estimator);
+  if (!estimator.why().empty()) report.after = estimator.why() + "\n";
   for (const std::string& note : notes) {
     report.after += "Note: " + note + "\n";
     // Where a table is all that is printed, what was assumed must not be lost.
@@ -343,14 +364,15 @@ void add_estimate(CLI::App& app, Invocation& invocation) {
       add_command(app, {.name = "estimate",
                         .description = "Say what memory a cache takes, and which context fits",
                         .footer = "Examples:\n"
-                                  "  rota estimate -m llama-3.1-8b -c 8192,131072\n"
+                                  "  rota estimate -m llama-3.1-8b -c 8k,128k\n"
                                   "  rota estimate -m model.gguf --device vulkan:0 --fit\n"
+                                  "  rota estimate -m folder/config.json -c 32k\n"
                                   "  rota estimate -m gemma-3-27b -ctk turbo4,f16 -ctv turbo3,turbo4 -np 4 -o md\n"
                                   "  rota estimate --layers 32 --kv-heads 8 --head-dim 128 -c 32768 --memory 8GiB",
                         .run = [options, &invocation] { run(*options, invocation); }});
   add_shape(command, *options);
-  CLI::Option& contexts =
-      add_numbers(command, "-c,--ctx-size", options->contexts, "Tokens of each sequence; 0 is the model's context");
+  CLI::Option& contexts = add_tokens(command, "-c,--ctx-size", options->contexts,
+                                     "Tokens of each sequence, also as 128k or 1m; 0 is the model's context");
   add_codecs(command, options->codecs);
   add_number(command, "--parallel", options->sequences, "Sequences, each with a context of its own");
   add_number(command, "--ubatch-size", options->step_tokens, "Tokens of all sequences in one step");
@@ -360,10 +382,12 @@ void add_estimate(CLI::App& app, Invocation& invocation) {
   add_device(command, options->device, "Device whose memory it is held against");
   add_text(command, "--memory", options->memory, {"Memory in place of a device's: 24GiB", "BYTES"});
   add_text(command, "--weights", options->weights,
-           {"Memory that weights take; of a GGUF file, else its size", "BYTES"});
+           {"Memory that weights take; of a model's files, else their size", "BYTES"});
   add_text(command, "--reserve", options->reserve, {"Memory to leave free beside weights and cache", "BYTES"});
-  exclude(add_flag(command, "--fit", options->fit, "Find the longest context that fits; exits 1 if none does"),
+  exclude(add_flag(command, "--fit", options->fit,
+                   "Find the longest context that fits, up to the model's own; exits 1 if none does"),
           contexts);
+  add_flag(command, "--beyond", options->beyond, "With --fit: also contexts that are longer than the model's own");
   add_output(command, options->output);
 }
 

@@ -82,7 +82,7 @@ TEST(Estimate, KindsOfLayersAddUpToTheTotal) {
 
 TEST(Estimate, EveryKnownModelTakesWhatARealCacheSays) {
   rota::Device device = rota::Device::open({.device = "cpu", .threads = 1}).value();
-  ASSERT_EQ(rota::tool::known_models().size(), 58U);
+  ASSERT_EQ(rota::tool::known_models().size(), 64U);
   for (const char* name : {"llama-3.2-1b", "gemma-3-4b", "gpt-oss-20b", "qwen3.5-9b", "deepseek-v3", "phi-2"}) {
     SCOPED_TRACE(name);
     const auto model = rota::tool::find_model(name);
@@ -137,7 +137,7 @@ TEST(Estimate, ListsOfContextsAndCodecsGiveOneRowEach) {
 }
 
 TEST(Estimate, FitFindsTheLongestContext) {
-  const std::string model = "-m llama-3.1-8b --memory 8GiB -ctk f16,turbo4 -ctv f16,turbo4 --fit";
+  const std::string model = "-m llama-3.1-8b --memory 8GiB -ctk f16,turbo4 -ctv f16,turbo4 --fit --beyond";
   const auto found = rows(model);
   ASSERT_EQ(found.size(), 2U);
   // 8 GiB less the counters' 32 bytes: one page less than the half of 131072.
@@ -156,6 +156,59 @@ TEST(Estimate, FitFindsTheLongestContext) {
   EXPECT_EQ(shared[0].at("context"), (4 + 507 * 128 + 127) / 4) << "of each sequence";
   const auto less = rows(model + " --weights 4GiB --reserve 2GiB");
   EXPECT_EQ(less[0].at("context"), 16384 - 128);
+}
+
+TEST(Estimate, FitEndsAtTheModelsOwnContext) {
+  const std::string model = "-m llama-3-8b --memory 8GiB -ctk turbo4 -ctv turbo4 --fit";
+  const auto found = rows(model);
+  EXPECT_EQ(found.at(0).at("context"), 8192);
+  EXPECT_EQ(found.at(0).at("of_model_context"), 1);
+  EXPECT_EQ(found.at(0).at("limit"), "the model's own");
+  EXPECT_TRUE(contains(estimate(model), "the model's own\n")) << estimate(model).text;
+  const auto beyond = rows(model + " --beyond");
+  EXPECT_GT(beyond.at(0).at("context"), 200000);
+  EXPECT_EQ(beyond.at(0).at("limit"), "memory");
+  const auto less = rows("-m llama-3-8b --memory 64MiB -ctk turbo4 -ctv turbo4 --fit");
+  EXPECT_LT(less.at(0).at("context"), 8192);
+  EXPECT_EQ(less.at(0).at("limit"), "memory");
+  expect_failure("-m llama-3-8b --beyond", 2, "--beyond is about --fit", "--fit --beyond");
+  EXPECT_GT(rows("--layers 1 --kv-heads 1 --head-dim 64 --memory 1GiB --fit -ctk f16").at(0).at("context"), 1000000)
+      << "layers by options have no context of their own";
+}
+
+TEST(Estimate, TokensMayBeCountedInThousandsAndMillions) {
+  const auto contexts = [](const std::string& given) {
+    std::vector<std::uint64_t> found;
+    for (const json& row : rows("-m llama-3.1-8b -ctk f16 -c " + given)) found.push_back(row.at("context"));
+    return found;
+  };
+  EXPECT_EQ(contexts("128k,1m,2K,1M,500"), (std::vector<std::uint64_t>{131072, 1048576, 2048, 1048576, 500}));
+  for (const char* wrong :
+       {"k", "1kk", "1.5k", "12x", "-1k", "1 k", "18014398509481984k", "18446744073709551616", "''"}) {
+    expect_failure(std::string("-m llama-3.1-8b -c ") + (wrong[1] == ' ' ? "'1 k'" : wrong), 2,
+                   "; wanted a whole number of tokens below 2^64, such as 8192, 128k or 1m");
+  }
+  expect_failure("-m llama-3.1-8b -c 8192 -np 2k", 2, "-np is \"2k\"; wanted a whole number below 2^64");
+}
+
+// Of 8192 tokens: two dense pages of 128, four sinks, and four pages of a step in one of 32 layers.
+TEST(Estimate, SaysWhyFourBitsAreMore) {
+  const std::string model = "-m llama-3.1-8b -ctk turbo4 -ctv turbo4 -c ";
+  const auto row = rows(model + "8192").at(0);
+  const json& parts = row.at("made_of");
+  constexpr std::uint64_t kSlot = std::uint64_t{2} * 32 * 8 * 128 * 2;  // bytes of a dense token, keys and values
+  EXPECT_EQ(parts.at("tail_and_sinks_bytes"), (2 * 128 + 4) * kSlot);
+  EXPECT_EQ(parts.at("steps_bytes").get<std::uint64_t>() + parts.at("unfilled_bytes").get<std::uint64_t>(),
+            4 * 128 * kSlot / 32 + kCounters);
+  EXPECT_EQ(parts.at("pages_bytes").get<std::uint64_t>() + parts.at("unfilled_bytes").get<std::uint64_t>() +
+                parts.at("tail_and_sinks_bytes").get<std::uint64_t>() + parts.at("steps_bytes").get<std::uint64_t>(),
+            row.at("bytes"));
+  EXPECT_TRUE(contains(estimate(model + "8192"),
+                       "\nturbo4 at 8192: 4.73 bits/value = 4.19 in pages + 0.51 tail and sinks (dense, f16) + 0.03 "
+                       "room for steps of 512 tokens (-ub)\n"))
+      << estimate(model + "8192").text;
+  EXPECT_FALSE(contains(estimate(model + "128k"), "in pages")) << "within a tenth";
+  EXPECT_TRUE(contains(estimate("-m gemma-3-4b -ctk turbo4 -ctv turbo4 -c 8192"), "in pages that are not full"));
 }
 
 TEST(Estimate, FitFailsIfNothingFits) {
@@ -187,17 +240,17 @@ TEST(Estimate, ModelsAreFoundByNameOrNearly) {
                  "try: rota estimate --list-models");
   const Output list = estimate("--list-models -o csv");
   EXPECT_TRUE(contains(list, "gpt-oss-20b,gpt-oss 20B,131072,24,"));
-  EXPECT_EQ(std::ranges::count(list.text, '\n'), 59);
+  EXPECT_EQ(std::ranges::count(list.text, '\n'), 65);
 }
 
 TEST(Estimate, WrongUsageSaysWhatToTry) {
   expect_failure("", 2, "which model?", "try: rota estimate --list-models");
   expect_failure("--layers 32", 2, "needs layers, KV heads and the size of a head");
   expect_failure("-m llama-3.1-8b --layers 32", 2, "--model has its own layers");
-  expect_failure("-m llama-3.1-8b -c 4096 --fit", 2, "--ctx-size excludes --fit");
-  expect_failure("-m llama-3.1-8b -c x", 2, "must be a whole number");
-  expect_failure("-m llama-3.1-8b -c 4096,-1", 2, "must be a whole number");
-  expect_failure("-m llama-3.1-8b -ctk q8_0", 2, "q8_0");
+  expect_failure("-m llama-3.1-8b -c 4096 --fit", 2, "-c and --fit exclude each other");
+  expect_failure("-m llama-3.1-8b -c x", 2, "-c is \"x\"; wanted a whole number");
+  expect_failure("-m llama-3.1-8b -c 4096,-1", 2, "-c is \"-1\"; wanted a whole number");
+  expect_failure("-m llama-3.1-8b -ctk q8_0", 2, "turbo8 has as many bits");
   expect_failure("-m llama-3.1-8b -ctk f16,f16 -ctv f16,f16,f16", 2, "-ctk names 2 codecs and -ctv 3",
                  "try: the same with -ctk f16,f16 -ctv f16,f16");
   expect_failure("--layers 4 --kv-heads 1 --head-dim 64", 2, "context is not known; wanted -c");
@@ -213,14 +266,19 @@ TEST(Estimate, WrongUsageSaysWhatToTry) {
 
 TEST(Estimate, NumbersBeyondAllBoundsAreRefused) {
   const std::string huge = "18446744073709551615";
-  expect_failure("-m llama-3.1-8b -c " + huge, 1, "max_tokens is " + huge);
+  expect_failure("-m llama-3.1-8b -c " + huge, 2, "-c is " + huge + "; wanted");
   expect_failure("-m llama-3.1-8b -np 2 -c " + huge, 2, "more than 2^64 tokens");
-  expect_failure("-m llama-3.1-8b -np " + huge, 2, "--parallel is " + huge);
-  expect_failure("-m llama-3.1-8b -np 0", 1, "max_tokens is 0");
+  expect_failure("-m llama-3.1-8b -np " + huge, 2, "-np is " + huge);
+  expect_failure("-m llama-3.1-8b -np 0", 2, "-np is 0; wanted 1 or more");
+  expect_failure("-m llama-3.1-8b -np 3 -c 1000000m", 2, "-c times -np is 3145728000000; wanted");
   expect_failure("-m llama-3.1-8b --page 4294967424", 2, "--page is 4294967424");
-  expect_failure("-m llama-3.1-8b --page 100 -ctk f16", 1, "page is 100; wanted 64 or 128");
-  expect_failure("-m llama-3.1-8b --tail " + huge + " -ctk f16", 1, "tail");
-  expect_failure("-m llama-3.1-8b -ub " + huge + " -ctk f16", 1, "max_step_tokens");
+  expect_failure("-m llama-3.1-8b --page 100 -ctk f16", 2, ": --page is 100; wanted 64 or 128");
+  expect_failure("-m llama-3.1-8b --tail " + huge + " -ctk f16", 2, ": --tail is " + huge);
+  expect_failure("-m llama-3.1-8b -ub " + huge + " -ctk f16", 2, ": -ub is " + huge);
+  expect_failure("-m llama-3.1-8b --sinks 200 -ctk f16", 2,
+                 ": --sinks is 200; wanted at most the 128 tokens of a page");
+  expect_failure("-m gemma-3-1b --tail 1k", 2, "--tail is \"1k\"");
+  expect_failure("-m gemma-3-1b --tail 1024 -ctk turbo4", 2, ": window is 512; wanted at least the tail of 1024");
   expect_failure("--layers " + huge + " --kv-heads 1 --head-dim 64 -c 1", 2, "--layers is " + huge);
   expect_failure("--layers 1 --kv-heads " + huge + " --head-dim 64 -c 1", 2, "--kv-heads is " + huge);
   expect_failure("--layers 1 --kv-heads 1 --head-dim " + huge + " -c 1", 2, "--head-dim is " + huge);
@@ -234,7 +292,7 @@ TEST(Estimate, CodecsThatCannotServeAreLeftOutOrRefused) {
   EXPECT_EQ(output.exit_code, 0) << output.text;
   EXPECT_TRUE(contains(output, "Note: turbo4 is left out: ")) << output.text;
   EXPECT_EQ(rows(odd).size(), 1U);
-  expect_failure(odd + " -ctk turbo4", 1, "head_dim is 72");
+  expect_failure(odd + " -ctk turbo4", 2, ": --head-dim is 72; wanted");
 }
 
 class EstimateOfFiles : public testing::Test {
@@ -272,6 +330,36 @@ TEST_F(EstimateOfFiles, NoNameCommandsATerminal) {
       << estimate("-m " + path_ + " -c 100").text.substr(0, 60);
 }
 
+TEST_F(EstimateOfFiles, NoConfigAndNoFileNameCommandsATerminal) {
+  const std::string folder = path_ +
+                             "\xc2\x9b"
+                             "31m\xe2\x80\xae";
+  std::filesystem::create_directory(folder);
+  std::ofstream(folder + "/config.json")
+      << "{\"model_type\": \"\\u009b31m\\u202e\", \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
+         "\"hidden_size\": 128, \"max_position_embeddings\": 64}";
+  std::ofstream(folder + "/broken.json") << "{\"model_type\": \"\\u009b31m\\u202e\", \"layer_types\": 3}";
+  std::ofstream(folder + "/broken.gguf") << "GGUF";
+  for (const char* const file : {"", "/config.json", "/broken.json", "/broken.gguf", "/none.gguf", "/none"}) {
+    for (const char* const output : {"text", "md", "csv", "json", "jsonl"}) {
+      const Output found = estimate("-m '" + folder + file + "' -o " + output);
+      EXPECT_FALSE(contains(found, "\xc2\x9b") || contains(found, "\xe2\x80\xae")) << file << "\n" << found.text;
+      EXPECT_FALSE(found.text.empty());
+    }
+  }
+  EXPECT_TRUE(contains(estimate("-m '" + folder + "' -c 64"), "model_type \"?31m?\" is not known here"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(EstimateOfFiles, ACutFileIsCalledTruncated) {
+  const std::string whole = llama().file();
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{3}, std::size_t{20}, whole.size() / 2, whole.size() - 1}) {
+    write(whole.substr(0, bytes));
+    expect_failure("-m " + path_, 1, "truncated");
+  }
+}
+
 TEST_F(EstimateOfFiles, AFileTakesWhatItsModelTakes) {
   GgufWriter writer = llama();
   writer.tensor("a", {4096}, 0).data = std::string(4096, 'w');
@@ -299,7 +387,8 @@ TEST_F(EstimateOfFiles, WhatWasAssumedIsSaidInEveryOutput) {
 
 TEST_F(EstimateOfFiles, FilesThatAreNotSoundFail) {
   write("GGUF");
-  expect_failure("-m " + path_, 1, path_ + ": at byte 4: the file ends after 0 bytes; wanted 4 for the version");
+  expect_failure("-m " + path_, 1,
+                 path_ + ": at byte 4: the file is truncated: it has 4 bytes; wanted 4 more for the version");
   write("not a model");
   expect_failure("-m " + path_, 1, "does not begin with \"GGUF\"");
   expect_failure("-m /nonexistent/a-00002-of-00003.gguf", 1, "No such file", "-m /nonexistent/a-00001-of-00003.gguf");

@@ -103,6 +103,13 @@ std::uint32_t narrowed(const std::string& option, std::uint64_t number) {
   return static_cast<std::uint32_t>(number);
 }
 
+void check(const EstimateOptions& options) {
+  if (options.beyond && !options.fit) {
+    fail_usage("--beyond is about --fit, which is not given; wanted both, or -c", "rota estimate ... --fit --beyond");
+  }
+  if (options.sequences == 0) fail_usage("-np is 0; wanted 1 or more");
+}
+
 Model chosen_model(const EstimateOptions& options) {
   const bool one_group = options.layers > 0 || options.kv_heads > 0 || options.head_dim > 0;
   if (!options.model.empty()) {
@@ -110,8 +117,9 @@ Model chosen_model(const EstimateOptions& options) {
     return find_model(options.model);
   }
   if (!one_group && options.groups.empty()) {
-    fail_usage("which model? Wanted -m with a name or a GGUF file, or --layers, --kv-heads and --head-dim",
-               "rota estimate --list-models");
+    fail_usage(
+        "which model? Wanted -m with a name, a GGUF file or a config.json, or --layers, --kv-heads and --head-dim",
+        "rota estimate --list-models");
   }
   Model model{.name = "layers by options", .title = "Layers by options"};
   if (one_group) {

@@ -15,7 +15,7 @@ namespace rota::tool {
 
 struct EstimateOptions {
   std::string model{};
-  bool list_models = false, fit = false;
+  bool list_models = false, fit = false, beyond = false;
   std::uint64_t layers = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
   std::vector<std::string> groups{};
   std::vector<std::uint64_t> contexts{};
@@ -43,6 +43,9 @@ struct MemoryBudget {
 
 // Fails by the option's name where the number is 2^32 or more.
 std::uint32_t narrowed(const std::string& option, std::uint64_t number);
+
+// Fails where options do not go together.
+void check(const EstimateOptions& options);
 
 Model chosen_model(const EstimateOptions& options);
 MemoryBudget chosen_memory(const EstimateOptions& options, const Model& model);

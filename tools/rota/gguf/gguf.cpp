@@ -117,7 +117,8 @@ class Reader {
     const auto count = take<std::uint64_t>(of.empty() ? what : of);
     if (count > left() / least_bytes) {
       refuse(fmt::format("at byte {}: {}{} is {}", at, what, of, count),
-             fmt::format("at most the {} that the {} bytes left have room for", left() / least_bytes, left()));
+             fmt::format("at most the {} that the {} bytes left have room for: the file is truncated or damaged",
+                         left() / least_bytes, left()));
     }
     return count;
   }
@@ -140,8 +141,8 @@ class Reader {
 
  private:
   [[noreturn]] void end_too_early(std::uint64_t bytes, std::string_view what) const {
-    refuse(fmt::format("at byte {}: the file ends after {} bytes", position_, left()),
-           fmt::format("{} for {}", bytes, what));
+    refuse(fmt::format("at byte {}: the file is truncated: it has {} bytes", position_, end_),
+           fmt::format("{} more for {}", bytes - left(), what));
   }
 
   void take_bytes(std::span<std::byte> to, std::string_view what) {
@@ -455,7 +456,7 @@ Result<GgufFile> read_gguf_file(const std::filesystem::path& path) {
   }
   GgufFile file{.header = *std::move(header)};
   if (!file.header.holds_tensors) {
-    file.incomplete = "the file ends before its tensors do";
+    file.incomplete = fmt::format("the file is truncated: it has {} bytes, and ends before its tensors do", size_bytes);
   } else if (file.header.parts == 1 && file.header.tensors == 0) {
     file.incomplete = "the file has no tensors";
   } else if (file.header.parts == 1) {

@@ -393,7 +393,8 @@ TEST_F(GgufFiles, TheSizeOfTheWeightsIsThatOfTheFile) {
   EXPECT_EQ(rota::tool::read_gguf_file(write("a.gguf", whole))->weights_bytes, whole.size());
   const auto head = rota::tool::read_gguf_file(write("head.gguf", whole.substr(0, whole.size() - 100)));
   EXPECT_FALSE(head->weights_bytes.has_value()) << "tensor b begins beyond the end";
-  EXPECT_EQ(head->incomplete, "the file ends before its tensors do");
+  EXPECT_EQ(head->incomplete, "the file is truncated: it has " + std::to_string(whole.size() - 100) +
+                                  " bytes, and ends before its tensors do");
   EXPECT_EQ(rota::tool::read_gguf_file(write("none.gguf", small().file()))->incomplete, "the file has no tensors");
   EXPECT_FALSE(rota::tool::read_gguf_file(write("list.gguf", writer.metadata() + "abc"))->weights_bytes.has_value());
 }
@@ -414,7 +415,7 @@ TEST_F(GgufFiles, PartsAreCountedTogether) {
 TEST_F(GgufFiles, WhatIsNoFileIsRefused) {
   expect_refused(rota::tool::read_gguf_file(folder_ + "/missing.gguf"), folder_ + "/missing.gguf: No such file");
   expect_refused(rota::tool::read_gguf_file(folder_), "is no file");
-  expect_refused(rota::tool::read_gguf_file(write("empty.gguf", "")), "the file ends after 0 bytes");
+  expect_refused(rota::tool::read_gguf_file(write("empty.gguf", "")), "the file is truncated: it has 0 bytes");
 }
 
 }  // namespace

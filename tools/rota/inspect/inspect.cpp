@@ -47,8 +47,8 @@ class File {
       stream_.read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size()));
       const auto found = static_cast<std::size_t>(stream_.gcount());
       if (found == to.size()) return {};
-      return Error{Errc::io,
-                   fmt::format("the file ends after {} bytes; {} more are missing", size_bytes_, to.size() - found)};
+      return Error{Errc::io, fmt::format("the file is truncated: it has {} bytes, and at least {} more are wanted",
+                                         size_bytes_, to.size() - found)};
     };
   }
 
@@ -134,7 +134,11 @@ Report report_of(const InspectOptions& options, const KvSaved& saved, const Invo
 
 void run(const InspectOptions& options, const Invocation& invocation) {
   File file(options);
-  auto saved = options.header ? read_saved_header(file.source()) : verify_saved(file.source());
+  auto saved = read_saved_header(file.source());
+  if (saved && saved->bytes > file.size_bytes()) {
+    fail(options, fmt::format("is truncated: it has {} bytes; wanted {}", file.size_bytes(), saved->bytes));
+  }
+  if (saved && !options.header) saved = verify_saved(File(options).source());
   if (!saved) fail(options, saved.error().message);
   if (saved->bytes != file.size_bytes()) {
     fail(options, fmt::format("is {} bytes long; the saved sequence has {}", file.size_bytes(), saved->bytes));

@@ -67,14 +67,27 @@ TEST_F(Inspected, DamageIsFoundUnlessOnlyTheHeaderIsRead) {
   EXPECT_EQ(run_tool("inspect --header " + path).exit_code, 0);
 }
 
+TEST_F(Inspected, NoFileNameCommandsATerminal) {
+  const std::string hostile = testing::TempDir() + "rota_\xc2\x9b\xe2\x80\xae.rota";
+  std::filesystem::copy_file(kSample, hostile, std::filesystem::copy_options::overwrite_existing);
+  for (const std::string& arguments : {"'" + hostile + "'", "'" + hostile + "' -o json", "'" + hostile + ".none'"}) {
+    const ToolOutput output = run_tool("inspect " + arguments);
+    EXPECT_TRUE(contains(output, "rota_?")) << output.text;
+    EXPECT_FALSE(contains(output, "\xc2\x9b") || contains(output, "\xe2\x80\xae")) << output.text;
+  }
+  std::filesystem::remove(hostile);
+}
+
 TEST_F(Inspected, FilesThatAreNotSoundFail) {
   const std::string bytes = bytes_of(kSample);
   expect_failure("/nonexistent", "No such file");
   expect_failure(ROTA_SOURCE_FOLDER, "is no file");
   expect_failure(ROTA_SOURCE_FOLDER "/LICENSE", "does not begin with ROTA-SEQ");
-  expect_failure(write(bytes.substr(0, 40)), "the file ends after 40 bytes; 24 more are missing");
-  expect_failure(write(bytes.substr(0, bytes.size() - 1)), "the file ends after");
-  expect_failure("--header " + write(bytes.substr(0, bytes.size() - 1)), "bytes long; the saved sequence has");
+  expect_failure(write(bytes.substr(0, 40)), "the file is truncated: it has 40 bytes, and at least 24 more are wanted");
+  const std::string truncated =
+      "is truncated: it has " + std::to_string(bytes.size() - 1) + " bytes; wanted " + std::to_string(bytes.size());
+  expect_failure(write(bytes.substr(0, bytes.size() - 1)), truncated);
+  expect_failure("--header " + write(bytes.substr(0, bytes.size() - 1)), truncated);
   expect_failure(write(bytes + "x"), "bytes long; the saved sequence has");
 }
 

@@ -264,12 +264,7 @@ class ShapeReader {
                        .value_dim = static_cast<std::uint32_t>(slides ? value_length_swa_ : value_length_)};
       if (slides) group.window = window_;
       group.v_in_k = header_.number("attention.key_length_mla") && group.value_dim <= group.head_dim;
-      const auto alike = std::ranges::find_if(model_.groups, [&](const LayerGroup& other) {
-        return other.query_heads == group.query_heads && other.kv_heads == group.kv_heads &&
-               other.head_dim == group.head_dim && other.value_dim == group.value_dim && other.window == group.window;
-      });
-      LayerGroup& into = alike == model_.groups.end() ? model_.groups.emplace_back(std::move(group)) : *alike;
-      into.layers.push_back(static_cast<std::uint32_t>(layer));
+      add_layer(model_, std::move(group), static_cast<std::uint32_t>(layer));
     }
     if (model_.groups.empty())
       refuse("attention.head_count_kv", "0 in every layer", "a layer that keeps keys and values");

@@ -1,16 +1,15 @@
 #include "model/model.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string_view>
-#include <utility>
 
 #include "cli/command.h"
+#include "cli/names.h"
+#include "model/config_model.h"
 
 namespace rota::tool {
 namespace {
@@ -47,49 +46,11 @@ std::vector<Model> parse_models() {
   return models;
 }
 
-// Letters that must be put in, taken out or changed to make one of the other.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string lower(std::string text) {
-  for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-  return text;
-}
-
-// Names that hold this one, then those that are spelled much like it.
-std::vector<std::string> names_like(const std::string& name) {
-  constexpr std::size_t kMost = 5;
-  const std::string wanted = lower(name);
-  std::vector<std::pair<std::size_t, std::string>> near;
-  for (const Model& model : known_models()) {
-    const bool holds = wanted.size() >= 3 && model.name.find(wanted) != std::string::npos;
-    const std::size_t far = holds ? 0 : distance(wanted, model.name);
-    if (far <= std::max<std::size_t>(2, model.name.size() / 4)) near.emplace_back(far, model.name);
-  }
-  std::ranges::sort(near);
-  std::vector<std::string> names;
-  for (const auto& [far, found] : near) {
-    if (names.size() < kMost) names.push_back(found);
-  }
-  return names;
-}
-
 [[noreturn]] void fail_for_name(const std::string& name) {
-  const auto near = names_like(name);
-  throw Failure(Exit::usage,
-                fmt::format("there is no model \"{}\", and no such file{}", name,
-                            near.empty() ? "" : fmt::format("; did you mean {}?", fmt::join(near, ", "))),
+  std::vector<std::string> names;
+  for (const Model& model : known_models()) names.push_back(model.name);
+  const auto near = names_like(name, names);
+  throw Failure(Exit::usage, fmt::format("there is no model \"{}\", and no such file{}", name, did_you_mean(near)),
                 near.empty() ? "rota estimate --list-models" : "rota estimate -m " + near.front());
 }
 
@@ -102,7 +63,24 @@ std::string first_part(const std::string& path) {
   return path.substr(0, at + 1) + "00001" + path.substr(at + 6);
 }
 
+// What to do where a file says too little.
+constexpr const char* kByOptions =
+    "rota estimate --layers 32 --kv-heads 8 --head-dim 128, with the model's own numbers";
+
+Model model_of_config_at(const std::string& path) {
+  auto model = read_config_file(path);
+  std::error_code ignored;
+  if (!model) {
+    const bool there = std::filesystem::exists(path, ignored);
+    throw Failure(Exit::failed_check, model.error().message, there ? kByOptions : "rota estimate --list-models");
+  }
+  model->name = path;
+  return *std::move(model);
+}
+
 Model model_in(const std::string& path) {
+  std::error_code ignored;
+  if (path.ends_with(".json") || std::filesystem::is_directory(path, ignored)) return model_of_config_at(path);
   auto file = read_gguf_file(path);
   if (!file) {
     const std::string first = first_part(path);
@@ -111,8 +89,7 @@ Model model_in(const std::string& path) {
   }
   auto model = model_of(file->header);
   if (!model) {
-    throw Failure(Exit::failed_check, fmt::format("{}: {}", path, model.error().message),
-                  "rota estimate --layers 32 --kv-heads 8 --head-dim 128, with the model's own numbers");
+    throw Failure(Exit::failed_check, fmt::format("{}: {}", path, model.error().message), kByOptions);
   }
   model->name = path;
   if (model->title.empty()) model->title = std::filesystem::path(path).stem().string();
@@ -135,8 +112,8 @@ Model find_model(const std::string& name_or_path) {
   const auto found = std::ranges::find(models, lower(name_or_path), &Model::name);
   if (found != models.end()) return *found;
   std::error_code ignored;
-  const bool is_path = name_or_path.ends_with(".gguf") || name_or_path.find('/') != std::string::npos ||
-                       std::filesystem::exists(name_or_path, ignored);
+  const bool is_path = name_or_path.ends_with(".gguf") || name_or_path.ends_with(".json") ||
+                       name_or_path.find('/') != std::string::npos || std::filesystem::exists(name_or_path, ignored);
   if (!is_path) fail_for_name(name_or_path);
   return model_in(name_or_path);
 }

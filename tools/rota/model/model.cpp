@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace rota::tool {
 
 std::string LayerGroup::kind() const {
@@ -13,6 +16,15 @@ std::uint64_t Model::layers() const noexcept {
   std::uint64_t count = 0;
   for (const LayerGroup& group : groups) count += group.layers.size();
   return count;
+}
+
+void add_layer(Model& model, LayerGroup like, std::uint32_t layer) {
+  const auto alike = std::ranges::find_if(model.groups, [&](const LayerGroup& other) {
+    return other.query_heads == like.query_heads && other.kv_heads == like.kv_heads &&
+           other.head_dim == like.head_dim && other.value_dim == like.value_dim && other.window == like.window;
+  });
+  LayerGroup& into = alike == model.groups.end() ? model.groups.emplace_back(std::move(like)) : *alike;
+  into.layers.push_back(layer);
 }
 
 std::vector<KvGroup> groups_of(const Model& model, const CacheOptions& options) {

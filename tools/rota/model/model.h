@@ -40,7 +40,8 @@ const std::vector<Model>& known_models();
 // Where the file is silent, what takes most memory is assumed; each such assumption is in the notes.
 Result<Model> model_of(const GgufHeader& header);
 
-// A name of known_models(), or a path to a GGUF file. An unknown name fails with those that are spelled alike.
+// A name of known_models(), or a path to a GGUF file, to a config.json or to a folder that has one. An unknown name
+// fails with those that are spelled alike.
 Model find_model(const std::string& name_or_path);
 
 // How a cache keeps what the model's layers give it.
@@ -49,6 +50,9 @@ struct CacheOptions {
   std::uint32_t page = 128;
   std::uint64_t tail = 128, sinks = 4;
 };
+
+// To the group of layers that are alike, or to a new one. `like` has no layers.
+void add_layer(Model& model, LayerGroup like, std::uint32_t layer);
 
 std::vector<KvGroup> groups_of(const Model& model, const CacheOptions& options);
 
