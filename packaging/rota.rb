@@ -12,6 +12,7 @@ class Rota < Formula
   depends_on "spirv-cross" => :build
   depends_on "spirv-tools" => :build
   depends_on "fmt"
+  uses_from_macos "zlib"
 
   def install
     system "cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DROTA_VULKAN=OFF", "-DROTA_METAL=ON", *std_cmake_args

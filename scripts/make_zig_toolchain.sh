@@ -26,6 +26,9 @@ wrap ranlib ranlib
 for headers in fmt CLI nlohmann vulkan vk_video; do
   ln -sfn "/usr/include/$headers" "$folder/include/$headers"
 done
+for header in zlib.h zconf.h; do
+  ln -sfn "/usr/include/$header" "$folder/include/$header"
+done
 for package in CLI11 nlohmann_json; do
   rm -rf "$folder/share/cmake/$package"
   cp -r "/usr/share/cmake/$package" "$folder/share/cmake"
@@ -36,7 +39,11 @@ target_include_directories(fmt::fmt SYSTEM INTERFACE $folder/include)
 target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY=1)
 add_library(fmt::fmt-header-only ALIAS fmt::fmt)
 CMAKE
+# Compiled in: programs of this toolchain run where no zlib may be.
+zlib=$(g++ -print-file-name=libz.a)
 cat >"$folder/toolchain.cmake" <<CMAKE
+set(ZLIB_INCLUDE_DIR $folder/include CACHE PATH "")
+set(ZLIB_LIBRARY $zlib CACHE FILEPATH "")
 set(CMAKE_CXX_COMPILER $folder/bin/clang++)
 set(CMAKE_AR $folder/bin/ar CACHE FILEPATH "")
 set(CMAKE_RANLIB $folder/bin/ranlib CACHE FILEPATH "")

@@ -2,31 +2,43 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <span>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "distort/bytes.h"
+#include "distort/npy.h"
+#include "distort/zip.h"
 #include "rota/result.h"
+
+// Arrays in files, which may come from anywhere: nothing that they say of themselves is believed before it agrees with
+// the file's size. Errors name the file.
 
 namespace rota::tool {
 
-// Numbers of a file, in C order. f32 holds each number of the other types exactly.
-struct Array {
-  std::vector<std::uint64_t> shape;
-  std::vector<float> values;
+// An array whose shape is known, and whose numbers are still in their file.
+struct ArrayFile {
+  std::string name{};  // of the file, for errors; of one in a .npz "capture.npz: layer0_k"
+  std::filesystem::path path{};
+  NpyHeader header{};
+  std::optional<ZipEntry> entry{};  // of a .npz
+
+  Result<Array> read() const;
 };
 
-// "(512, 64)", as NumPy shows it.
-std::string shape_text(std::span<const std::uint64_t> shape);
-
-// Files may come from anywhere: nothing that they say of themselves is believed before it agrees with the file's size.
-// Errors name the file.
-
-// What numpy.save writes for an array of f16 or f32 numbers: version 1.0, '<f2' or '<f4'.
-Result<Array> read_npy(const std::filesystem::path& path);
+Result<ArrayFile> open_npy(const std::filesystem::path& path);
 
 // Bare numbers, little-endian. The file of the same name that ends in .json says what they are:
-// {"dtype": "f16", "shape": [512, 64]}. dtype is f16, bf16 or f32; other keys are for people.
-Result<Array> read_raw(const std::filesystem::path& path);
+// {"dtype": "f16", "shape": [512, 64]}. dtype is f16, bf16, f32 or f64; other keys are for people.
+Result<ArrayFile> open_raw(const std::filesystem::path& path);
+
+struct NamedArray {
+  std::string name;  // "layer0_k"
+  ArrayFile array;
+};
+
+// Those of its arrays whose names are wanted; others may be anything.
+Result<std::vector<NamedArray>> open_npz(const std::filesystem::path& path, bool (&wanted)(std::string_view name));
 
 }  // namespace rota::tool

@@ -156,8 +156,10 @@ TEST(Distort, PrintsTheSameNumbersInEveryFormat) {
 }
 
 TEST(Distort, TellsWrongUsageFromAMissingDevice) {
-  for (const char* option : {"-o xml", "--page 100", "--tail -1", "--sinks x", "--scale 0", "--scale nan",
-                             "--scale inf", "--head-dim 64", "--random cauchy", "--random gaussian --head-dim 24"}) {
+  for (const char* option :
+       {"-o xml", "--page 100", "--tail -1", "--sinks x", "--scale 0", "--scale nan", "--scale inf", "--head-dim 64",
+        "--random cauchy", "--random gaussian --head-dim 24", "--codecs turbo7", "--codecs turbo4,q8_0", "--sample 1",
+        "--sample -4", "--sample some", "--per token", "-t 0", "-t 1025"}) {
     EXPECT_EQ(run("distort " + kCaptures + " " + option).exit_code, 2) << option;
   }
   const Output missing = run("distort --device vulkan:77 " + kCaptures);
@@ -291,9 +293,9 @@ TEST_F(Distorted, RawFilesThatLieAreRefused) {
     expect_refused("a_k.json", "is no JSON object; wanted {");
   }
   for (const char* json :
-       {R"({"shape": [300, 16]})", R"({"dtype": 16, "shape": [300, 16]})", R"({"dtype": "f64", "shape": [300, 16]})"}) {
+       {R"({"shape": [300, 16]})", R"({"dtype": 16, "shape": [300, 16]})", R"({"dtype": "f8", "shape": [300, 16]})"}) {
     write("a_k.json", json);
-    expect_refused("a_k.json", "dtype is not one of f16, bf16 and f32; wanted {");
+    expect_refused("a_k.json", "dtype is not one of f16, bf16, f32 and f64; wanted {");
   }
   for (const char* shape : {"300", "[300, -16]", "[300, 16.5]", "[300, \"16\"]", "[300, 18446744073709551616]"}) {
     write("a_k.json", std::string(R"({"dtype": "f16", "shape": )") + shape + "}");
@@ -321,7 +323,7 @@ TEST_F(Distorted, TruncatedFilesAreRefused) {
   const std::string whole = read("a_v.npy");
   for (const std::size_t bytes : {0U, 5U, 9U}) {
     write("a_v.npy", whole.substr(0, bytes));
-    expect_refused("a_v.npy", "does not begin as a NumPy array of version 1.0 does; wanted");
+    expect_refused("a_v.npy", "does not begin as a NumPy array of version 1.0, 2.0 or 3.0 does; wanted");
   }
   write("a_v.npy", whole.substr(0, 40));
   expect_refused("a_v.npy", "wanted at most the 30 bytes that follow");
@@ -333,13 +335,13 @@ TEST_F(Distorted, TruncatedFilesAreRefused) {
 
 TEST_F(Distorted, OtherVersionsTypesAndOrdersAreRefused) {
   std::string version = read("a_k.npy");
-  version[6] = 2;
+  version[6] = 4;
   write("a_k.npy", version);
   expect_refused("a_k.npy", "version 1.0");
-  expect_header_refused("{'descr': '<f8', 'fortran_order': False, 'shape': (300, 16), }",
-                        "descr is '<f8'; wanted '<f2' or '<f4'");
+  expect_header_refused("{'descr': '<i8', 'fortran_order': False, 'shape': (300, 16), }",
+                        "descr is '<i8'; wanted '<f2', '<f4' or '<f8'");
   expect_header_refused("{'descr': '>f2', 'fortran_order': False, 'shape': (300, 16), }",
-                        "descr is '>f2'; wanted '<f2' or '<f4'");
+                        "descr is '>f2'; wanted '<f2', '<f4' or '<f8'");
   expect_header_refused("{'descr': '\x1b[2J\n', 'fortran_order': False, 'shape': (300, 16), }",
                         "descr is '?[2J?'; wanted");
   expect_header_refused("{'descr': '<f2', 'fortran_order': True, 'shape': (300, 16), }", "True; wanted False, C order");
@@ -389,11 +391,15 @@ TEST_F(Distorted, WrongShapesAreRefused) {
   };
   refused("a_k.npy", {4800}, "the shape is (4800,); wanted (tokens, dim)");
   refused("a_k.npy", {300, 1, 16}, "the shape is (300, 1, 16); wanted (tokens, dim)");
-  refused("a_k.npy", {256, 16}, "the shape is (256, 16); wanted (tokens, dim), more than 256 tokens");
+  refused("a_k.npy", {2, 1, 300, 16}, "the shape is (2, 1, 300, 16); wanted (tokens, dim)");
+  refused("a_k.npy", {0, 300, 16}, "the shape is (0, 300, 16); wanted (tokens, dim)");
+  refused("a_k.npy", {300, 300, 16}, "the shape is (300, 300, 16): which are heads, and which tokens?");
+  refused("a_q.npy", {300, 300, 16}, "the shape is (300, 300, 16): which are heads, and which tokens?");
+  refused("a_q.npy", {2, 301, 16}, "the shape is (2, 301, 16); wanted (300, query heads, 16)");
+  refused("a_k.npy", {256, 16}, "(1, heads, tokens, dim), more than 256 tokens");
   refused("a_k.npy", {300, 24}, "head_dim is 24; wanted m * 2^k");
   refused("a_k.npy", {300, 0}, "head_dim is 0; wanted m * 2^k");
   refused("a_v.npy", {299, 16}, "the shape is (299, 16); wanted the keys' (300, 16)");
-  refused("a_q.npy", {300, 16}, "the shape is (300, 16); wanted (300, query heads, 16)");
   refused("a_q.npy", {300, 0, 16}, "the shape is (300, 0, 16); wanted (300, query heads, 16)");
   refused("a_q.npy", {300, 2, 32}, "the shape is (300, 2, 32); wanted (300, query heads, 16)");
   for (const char* name : {"b_k.npy", "b_v.npy"}) write(name, npy_of({300, 32}));

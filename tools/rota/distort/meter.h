@@ -1,104 +1,85 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "distort/captures.h"
-#include "rota/codec.h"
+#include "distort/sample.h"
+#include "distort/storage.h"
+#include "distort/tile_meter.h"
+#include "distort/trial.h"
 #include "rota/device.h"
-#include "rota/kv_spec.h"
 
 // What codecs do to numbers and to attention over them. Pages are sealed and restored by the library's own ops;
-// attention is computed in f64. What is reported are quotients of sums over all queries, query heads and captures.
+// attention is computed in f64. What is reported are quotients of sums over queries, query heads and captures.
 
 namespace rota::tool {
 
-struct Range {
-  std::uint64_t begin, end;
+struct TrialSums {
+  StorageSums keys{}, values{};
+  RatioSums logits{};                // squares of errors by squares of logits, both less their query's mean
+  RatioSums divergence{};            // of weights, in nats, by queries
+  std::vector<RatioSums> outputs{};  // squares of errors by squares of outputs; one per partner
 };
 
-// What is the same for all captures of a source.
-struct Setting {
-  std::uint64_t tokens, dim;
-  double scale;  // of logits
-  std::uint64_t tail, sinks;
+// Sums over one head, or over several.
+struct Measure {
+  std::uint64_t queries = 0;  // that were looked at
+  std::vector<TrialSums> trials{};
 
-  // The keys that a query at `position` sees sealed.
-  Range sealed(std::uint64_t position, std::uint32_t page) const;
+  Measure& operator+=(const Measure& other);
 };
 
-// One way to keep keys and values.
-struct Trial {
-  std::string name;
-  KvCodec codec;
-  std::uint32_t page;
-  std::vector<std::size_t> partners;  // trials whose values are attended to with the weights of this one's keys
+struct HeadMeasure {
+  HeadName head;
+  Measure measure;
 };
-
-// Of a dim that check_head_dim() takes; none if the trial does not seal.
-std::optional<PageFormat> page_format(const Trial& trial, KvSide side, std::uint64_t dim);
-
-// Sums over what one way did to keys, or to values.
-struct StorageSums {
-  std::uint64_t values = 0;
-  double error = 0, square = 0;
-  double coded_square = 0;  // of what the codec codes: keys less their page's mean, where that is kept beside them
-  double largest_error = 0;
-};
-
-double ratio(double part, double whole);  // 0 / 0 is 0
 
 class DistortMeter {
  public:
-  DistortMeter(const Setting& setting, std::vector<Trial> trials);
+  DistortMeter(const Setting& setting, std::vector<Trial> trials, std::uint32_t threads);
 
-  // Fails with a message that names the capture.
-  void add(Device& device, const Capture& capture);
+  // Heads that fit into memory together. `done` is told the share of them that has been measured. Sums depend neither
+  // on the number of threads nor on what else is in the span.
+  void add(Device& device, std::span<const Capture> captures, const std::function<void(double share)>& done);
 
+  // How many heads add() should take at once.
+  std::uint64_t heads_at_once() const;
+
+  const Setting& setting() const { return setting_; }
   const std::vector<Trial>& trials() const { return trials_; }
-  std::uint64_t queries() const { return queries_; }
-
-  const StorageSums& storage(std::size_t trial, KvSide side) const {
-    return side == KvSide::keys ? sums_[trial].keys : sums_[trial].values;
-  }
-  double logit_error(std::size_t trial) const;  // RMS by RMS, both less their query's mean
-  double divergence(std::size_t trial) const;   // of weights, in nats per query
-  double sealed_share(std::size_t trial) const;
-  double output_error(std::size_t keys, std::size_t values) const;  // values is a partner of keys
+  const std::vector<HeadMeasure>& heads() const { return heads_; }
 
  private:
-  // One head as attention reads it fastest.
   struct Head {
-    std::vector<float> keys;    // [dim][token]
-    std::vector<float> values;  // [token][dim]
+    HeadNumbers exact{};
+    std::vector<HeadNumbers> restored{};  // one per trial
   };
-  struct Sums {
-    StorageSums keys{}, values{};
-    double logit_error = 0, logit_square = 0, divergence = 0, sealed_share = 0;
-    std::vector<double> output_error{};  // one per partner
+  // Queries of one query head.
+  struct Sample {
+    std::size_t capture;
+    std::vector<Sampled> positions{};
+    std::vector<Query> queries{};
+    std::vector<QueryRecord> records{};
   };
 
-  void add_storage_errors(std::size_t trial);
-  void add_query(std::span<const float> query, std::uint64_t position);
-  void add_trial(std::size_t trial, Range seen, double log_sum);
-  void add_outputs(std::size_t trial, Range seen, Range sealed);
-  void find_logits(const Head& head, Range range, std::span<double> logits) const;
+  std::vector<Head> restore_all(Device& device, std::span<const Capture> captures, std::span<HeadMeasure> measures);
+  std::vector<Sample> samples_of(std::span<const Capture> captures) const;
+  void measure_attention(std::span<const Head> heads, std::span<Sample> samples);
+  void add_sums(const Sample& sample, Measure& measure) const;
+  void step_done(std::uint64_t steps);
 
   Setting setting_;
   std::vector<Trial> trials_;
-  std::vector<Sums> sums_;  // one per trial
-  double output_square_ = 0;
-  std::uint64_t queries_ = 0;
-
-  Head exact_{};
-  std::vector<Head> restored_{};  // one per trial
-
-  // Of one query at a time: per token, and per dim.
-  std::vector<double> logits_, weights_, restored_logits_, restored_weights_, errors_;
-  std::vector<double> query_, output_, kept_output_, restored_output_;
+  std::uint32_t threads_;
+  std::vector<HeadMeasure> heads_{};
+  std::uint64_t steps_ = 0, steps_done_ = 0;  // of the heads that are being added
+  std::function<void(double)> done_{};
 };
+
+// Over all of them, in their order; of no heads all sums are 0.
+Measure sum_of(std::span<const HeadMeasure> heads, std::span<const Trial> trials);
 
 }  // namespace rota::tool
