@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
 namespace rota::tool {
 namespace {
 
@@ -44,15 +47,43 @@ class Examiner final : public nlohmann::json_sax<Json> {
   std::string wrong_{};
 };
 
+// Python writes Infinity and NaN, which JSON does not know, and models with a recurrent state have them in their files.
+// No number that is read here may be one: outside of strings they become null.
+std::string without_python_numbers(std::string_view text) {
+  std::string made;
+  bool in_string = false;
+  while (!text.empty()) {
+    std::size_t taken = 1;
+    std::string_view kept = text.substr(0, 1);
+    if (in_string && text.front() == '\\') {
+      taken = std::min<std::size_t>(2, text.size());
+      kept = text.substr(0, taken);
+    } else if (text.front() == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+        if (!text.starts_with(word)) continue;
+        taken = word.size();
+        kept = "null";
+        break;
+      }
+    }
+    made += kept;
+    text.remove_prefix(taken);
+  }
+  return made;
+}
+
 }  // namespace
 
-Result<Json> parse_config_json(std::string_view text) {
-  if (text.empty()) return Error{Errc::io, "is truncated: it has 0 bytes; wanted a config.json"};
+Result<Json> parse_config_json(std::string_view written) {
+  if (written.empty()) return Error{Errc::io, "is truncated: it has 0 bytes; wanted a config.json"};
+  const std::string text = without_python_numbers(written);
   Examiner examiner;
   if (!Json::sax_parse(text, &examiner)) {
     const bool truncated = examiner.wrong().starts_with("is truncated");
     return Error{Errc::io,
-                 truncated ? fmt::format("{} after {} bytes", examiner.wrong(), text.size()) : examiner.wrong()};
+                 truncated ? fmt::format("{} after {} bytes", examiner.wrong(), written.size()) : examiner.wrong()};
   }
   Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return Error{Errc::io, "is no JSON object; wanted a config.json"};

@@ -105,6 +105,21 @@ void expect_refused(const std::string& text, const std::string& what) {
   EXPECT_NE(model.error().message.find(what), std::string::npos) << model.error().message;
 }
 
+TEST(ConfigModel, NumbersThatPythonWritesAndJsonDoesNotKnowArePassedOver) {
+  const std::string layers =
+      R"("num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64)";
+  const auto model = model_of_config(
+      R"({"model_type": "falcon_h1", "layer_types": ["hybrid", "hybrid"], "time_step_limit": [-Infinity, Infinity, NaN],
+          "who": "\" and Infinity", )" +
+      layers + "}");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->layers(), 2U);
+  const auto wrong =
+      model_of_config(R"({"model_type": "llama", "max_position_embeddings": "Infinity", )" + layers + "}");
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("\"Infinity\""), std::string::npos) << wrong.error().message;
+}
+
 TEST(ConfigModel, WhatIsNotUnderstoodIsRefused) {
   expect_refused("", "truncated");
   expect_refused(kPlain.dump().substr(0, 60), "is truncated: its JSON does not end after 60 bytes");

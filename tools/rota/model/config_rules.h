@@ -136,6 +136,9 @@ constexpr auto kLayerKinds = std::to_array<NamedLayerKind>({{"attention", LayerK
                                                             {"chunked_attention", LayerKind::sliding},
                                                             {"conv", LayerKind::recurrent},
                                                             {"full_attention", LayerKind::full},
+                                                            {"hybrid", LayerKind::full},  // and a recurrent state
+                                                            {"hybrid_sliding", LayerKind::sliding},
+                                                            {"indexed_attention", LayerKind::full},
                                                             {"linear_attention", LayerKind::recurrent},
                                                             {"mamba", LayerKind::recurrent},
                                                             {"mamba2", LayerKind::recurrent},
