@@ -224,9 +224,9 @@ Source open_source(const std::filesystem::path& path) {
     if (parts.k && parts.v) source.files.push_back(capture_files(name, parts, source));
   }
   if (source.files.empty()) fail(path.string(), "no captures", kWantedFiles);
-  std::ranges::stable_sort(source.files, {}, [](const CaptureFiles& files) {
+  std::ranges::sort(source.files, {}, [](const CaptureFiles& files) {
     const HeadName head = head_name(files.name);
-    return std::tuple(head.layer.value_or(0), head.head.value_or(0));
+    return std::tuple(head.layer.value_or(0), head.head.value_or(0), files.name);
   });
   // What lies beside a .npz file may be anything.
   source.softmax_scale = is_file && path.extension() == ".npz"

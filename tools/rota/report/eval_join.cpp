@@ -93,6 +93,7 @@ void name_caches(std::vector<EvalCache>& caches, const std::map<std::string, std
   }
 }
 
+// Those of most bits first; of as many, as their files have them.
 void fill(EvalTable& table) {
   const Rows quality = rows_of(table.quality), times = rows_of(table.times), memory = rows_of(table.memory);
   std::map<std::string, std::string> own_names;
@@ -108,11 +109,11 @@ void fill(EvalTable& table) {
       }
       cache.ms = at_tokens(times, name, &EvalRow::ms_per_token, table.depth);
       cache.bytes = at_tokens(memory, name, &EvalRow::bytes, table.context);
-      table.caches.push_back(std::move(cache));
+      const auto behind = std::ranges::upper_bound(table.caches, cache.bits, std::ranges::greater{}, &EvalCache::bits);
+      table.caches.insert(behind, std::move(cache));
     }
   }
   name_caches(table.caches, own_names);
-  std::ranges::stable_sort(table.caches, std::ranges::greater{}, &EvalCache::bits);
 }
 
 }  // namespace
