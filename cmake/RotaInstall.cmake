@@ -30,11 +30,13 @@ if(ROTA_TOOL)
   endif()
 endif()
 
-# As they lie in the source, so that their links hold.
+# As they lie in the source, for their links to each other.
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
-              ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE
+              ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE ${PROJECT_SOURCE_DIR}/SECURITY.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs ${PROJECT_SOURCE_DIR}/data DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
+install(FILES ${PROJECT_SOURCE_DIR}/integrations/llama.cpp/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/integrations/llama.cpp
+        COMPONENT tool)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development
         PATTERN CMakeLists.txt EXCLUDE)
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <limits>
 #include <optional>
+#include <tuple>
 
 #include "rota/kv_spec.h"
 
@@ -89,18 +90,32 @@ std::string lower(std::string text) {
   return text;
 }
 
+// Letters and digits alone: people write "gemma3", and others "gemma-3-27b-it".
+std::string squashed(std::string_view name) {
+  std::string made;
+  for (const char letter : lower(std::string(name))) {
+    if ((letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9')) made += letter;
+  }
+  return made;
+}
+
 std::vector<std::string> names_like(const std::string& name, const std::vector<std::string>& names) {
   constexpr std::size_t kMost = 5, kLongest = 256;  // letters of a name that is worth comparing
-  const std::string wanted = lower(name).substr(0, kLongest);
-  std::vector<std::pair<std::size_t, std::string>> near;
+  constexpr std::size_t kPart = 3;                  // letters that tell something
+  const std::string wanted = squashed(name.substr(0, kLongest));
+  // How far it is, and how many letters of a known name are in it: of those that are as near, the longest is meant.
+  std::vector<std::tuple<std::size_t, std::size_t, std::string>> near;
   for (const std::string& known : names) {
-    const bool holds = wanted.size() >= 3 && known.find(wanted) != std::string::npos;
-    const std::size_t far = holds ? 0 : distance(wanted, known);
-    if (far <= std::max<std::size_t>(2, known.size() / 4) && 2 * far <= known.size()) near.emplace_back(far, known);
+    const std::string bare = squashed(known);
+    const bool is_part = wanted.size() >= kPart && bare.find(wanted) != std::string::npos;
+    const bool has_part = bare.size() > kPart && wanted.find(bare) != std::string::npos;
+    const std::size_t far = is_part || has_part ? 0 : distance(wanted, bare);
+    if (far <= std::max<std::size_t>(1, bare.size() / 3))
+      near.emplace_back(far, has_part ? kLongest - bare.size() : kLongest, known);
   }
   std::ranges::sort(near);
   std::vector<std::string> found;
-  for (const auto& [far, known] : near) {
+  for (const auto& [far, rest, known] : near) {
     if (found.size() < kMost) found.push_back(known);
   }
   return found;

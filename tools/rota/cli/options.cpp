@@ -77,7 +77,9 @@ CLI::Option& take_one_of(CLI::Option& option, const std::string& names, const st
     if (std::ranges::find(choices, text) == choices.end()) {
       auto near = names_like(text, choices);
       near.resize(std::min<std::size_t>(near.size(), 1));
-      refuse(names, text, "one of " + joined(choices, ", ") + did_you_mean(near));
+      const bool are_codecs =
+          std::ranges::all_of(choices, [](const std::string& name) { return codec_named(name).ok(); });
+      refuse(names, text, "one of " + joined(choices, ", ") + (are_codecs ? codec_hint(text) : did_you_mean(near)));
     }
     return std::string();
   });

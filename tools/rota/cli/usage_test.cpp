@@ -82,6 +82,10 @@ TEST(Usage, MistypedNamesAreRecognized) {
   expect_usage("estimate --zzzzzz", "there is no option \"--zzzzzz\"\n");
 }
 
+TEST(Usage, AnOptionBeforeItsCommandIsSentBehindIt) {
+  expect_usage("--model llama-3.1-8b estimate", "--model stands before its command; wanted it behind: rota estimate");
+}
+
 TEST(Usage, HelpAndVersionAreCommandsToo) {
   EXPECT_EQ(run_tool("help").text, run_tool("--help").text);
   EXPECT_EQ(run_tool("help bench").text, run_tool("bench --help").text);

@@ -37,8 +37,12 @@ std::vector<std::string> option_names(const CommandText& command) {
 
 Failure not_expected(const std::string& word, const CommandText& command) {
   if (word.starts_with('-') && word.size() > 1) {
+    const std::string typed = word.substr(0, word.find('='));
     const std::string meant = option_like(word, option_names(command));
-    return {Exit::usage, fmt::format("there is no option \"{}\"{}", word.substr(0, word.find('=')),
+    if (meant == typed)
+      return {Exit::usage,
+              fmt::format("{} stands before its command; wanted it behind: {}", typed, usage_text(command))};
+    return {Exit::usage, fmt::format("there is no option \"{}\"{}", typed,
                                      did_you_mean(meant.empty() ? std::vector<std::string>{} : std::vector{meant}))};
   }
   return {Exit::usage, fmt::format("\"{}\" is not expected; wanted {}", word, usage_text(command))};

@@ -93,7 +93,9 @@ std::string breakdown_text(const Breakdown& breakdown, const KvCacheSpec& spec, 
     if (bits(bytes) >= kShown) parts.push_back(fmt::format("{:.2f} {}", bits(bytes), what));
   };
   add(breakdown.own, "in pages");
-  add(breakdown.unfilled, "in pages that are not full");
+  // Sequences that share a window's pages need some of their own, once they go on.
+  add(breakdown.unfilled, spec.max_sequences > 1 ? "in pages that are not full, or kept for what sequences share"
+                                                 : "in pages that are not full");
   add(breakdown.dense, fmt::format("tail and sinks (dense, {})", info(first.dense).name));
   add(breakdown.steps, fmt::format("room for steps of {} tokens (-ub)", spec.max_step_tokens));
   const std::string k(name(first.k)), v(name(first.v));

@@ -88,6 +88,10 @@ class Estimator {
   std::vector<Case> cases() {
     std::vector<std::optional<std::uint64_t>> contexts;
     for (const std::uint64_t context : options_.contexts) {
+      if (model_.context && context > *model_.context) {
+        left_out_.push_back(
+            fmt::format("{} tokens are more than the model's own context of {}", context, *model_.context));
+      }
       contexts.emplace_back(context == 0 ? model_context("-c 0 stands for the model's own context, which") : context);
     }
     if (options_.fit) contexts = {std::nullopt};
@@ -224,7 +228,9 @@ class Estimator {
     if (is_total) row["fits"] = fits;
     if (options_.fit && is_total && model_.context) {
       row["of_model_context"] = static_cast<double>(line.context) / static_cast<double>(*model_.context);
-      row["limit"] = line.bytes ? Json(line.capped ? "the model's own" : "memory") : Json(nullptr);
+      // Windows alone take the same memory however long the text is.
+      const bool grows = line.bytes && *line.bytes >= memory_.left() / 2;
+      row["limit"] = line.bytes ? Json(line.capped ? "the model's own" : grows ? "memory" : "none") : Json(nullptr);
     }
     return row;
   }
@@ -250,7 +256,8 @@ std::string shape_text(const Model& model) {
 
 std::string memory_text(const MemoryBudget& memory) {
   std::string text = fmt::format("Memory of {}: {}", memory.of, bytes_text(memory.all));
-  if (memory.weights > 0) text += fmt::format(", less {} of weights", bytes_text(memory.weights));
+  text += memory.weights > 0 ? fmt::format(", less {} of weights", bytes_text(memory.weights))
+                             : ", weights not counted (--weights)";
   if (memory.reserved > 0) text += fmt::format(", less {} of --reserve", bytes_text(memory.reserved));
   return text + (memory.weights + memory.reserved > 0 ? fmt::format(": {} left", bytes_text(memory.left())) : "");
 }
@@ -337,9 +344,13 @@ void run(const EstimateOptions& options, Invocation& invocation) {
   if (!report.after.empty()) report.after.insert(0, "\n");
   print(report, options.output);
   if (!options.fit || estimator.any_fits()) return;
-  throw Failure(Exit::failed_check,
-                fmt::format("nothing fits: {} is left of {}", bytes_text(memory.left()), bytes_text(memory.all)),
-                "rota estimate --fit with fewer bits (-ctk turbo3 -ctv turbo3), fewer sequences or more --memory");
+  throw Failure(
+      Exit::failed_check,
+      fmt::format("nothing fits: {} of {} {} left", bytes_text(memory.left()), bytes_text(memory.all),
+                  memory.left() == 1 ? "is" : "are"),
+      memory.left() == 0
+          ? "rota estimate --fit with more --memory: the weights take all of it"
+          : "rota estimate --fit with fewer bits (-ctk turbo3 -ctv turbo3), fewer sequences or more --memory");
 }
 
 void add_shape(CLI::App& command, EstimateOptions& options) {

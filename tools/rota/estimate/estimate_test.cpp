@@ -176,6 +176,14 @@ TEST(Estimate, FitEndsAtTheModelsOwnContext) {
       << "layers by options have no context of their own";
 }
 
+TEST(Estimate, SaysWhatIsAboutLengthsAndWhatIsNot) {
+  EXPECT_EQ(rows("-m mistral-7b-v0.1 --fit --beyond --memory 8GiB").back().at("limit"), "none")
+      << "all its layers have a window";
+  EXPECT_TRUE(
+      contains(estimate("-m llama-3.1-8b -c 1m"), "1048576 tokens are more than the model's own context of 131072"));
+  EXPECT_FALSE(contains(estimate("-m llama-3.1-8b -c 128k"), "more than the model's own"));
+}
+
 TEST(Estimate, TokensMayBeCountedInThousandsAndMillions) {
   const auto contexts = [](const std::string& given) {
     std::vector<std::uint64_t> found;
@@ -212,8 +220,9 @@ TEST(Estimate, SaysWhyFourBitsAreMore) {
 }
 
 TEST(Estimate, FitFailsIfNothingFits) {
-  expect_failure("-m llama-3.1-8b --memory 1MiB --fit", 1, "nothing fits: 1 MiB is left of 1 MiB");
-  expect_failure("-m llama-3.1-8b --memory 8GiB --weights 9GiB --fit", 1, "nothing fits: 0 bytes is left of 8 GiB");
+  expect_failure("-m llama-3.1-8b --memory 1MiB --fit", 1, "nothing fits: 1 MiB of 1 MiB are left");
+  expect_failure("-m llama-3.1-8b --memory 8GiB --weights 9GiB --fit", 1, "nothing fits: 0 bytes of 8 GiB are left",
+                 "the weights take all of it");
   EXPECT_EQ(estimate("-m llama-3.1-8b --memory 1MiB").exit_code, 0) << "only --fit is a check";
 }
 
@@ -224,7 +233,7 @@ TEST(Estimate, EveryOutputHasTheSameNumbers) {
                jsonl = estimate(model + " -o jsonl");
   EXPECT_TRUE(contains(text, "Gemma 3 1B, context 32768, 26 layers: 22 of window 512, 1 x 256; 4 of full"))
       << text.text;
-  EXPECT_TRUE(contains(text, "Memory of --memory: 1 GiB\n")) << text.text;
+  EXPECT_TRUE(contains(text, "Memory of --memory: 1 GiB, weights not counted (--weights)\n")) << text.text;
   EXPECT_TRUE(contains(md, "| context | K ")) << md.text;
   EXPECT_TRUE(csv.text.starts_with("context,k,v,kind,layers,bytes,")) << csv.text;
   EXPECT_TRUE(contains(csv, "4096,turbo4,turbo4,total,26," + std::to_string(bytes) + ",")) << csv.text;
@@ -236,6 +245,10 @@ TEST(Estimate, ModelsAreFoundByNameOrNearly) {
   EXPECT_EQ(rows("-m Llama-3.1-8B -ctk f16").at(0).at("layers"), 32);
   expect_failure("-m lama-3.1-8b", 2, "there is no model \"lama-3.1-8b\"", "did you mean llama-3.1-8b");
   expect_failure("-m gemma-3", 2, "gemma-3-27b", "try: rota estimate -m gemma-3-12b");
+  // As people and hubs write them.
+  expect_failure("-m llama-3.1-8b-instruct", 2, "try: rota estimate -m llama-3.1-8b\n");
+  expect_failure("-m gemma3", 2, "try: rota estimate -m gemma-3-12b\n");
+  expect_failure("-m Qwen/Qwen3-8B-FP8", 2, "there is no model \"Qwen3-8B-FP8\"", "try: rota estimate -m qwen3-8b\n");
   expect_failure("-m zzzzzzzzz", 2, "there is no model \"zzzzzzzzz\", and no such file\n",
                  "try: rota estimate --list-models");
   const Output list = estimate("--list-models -o csv");

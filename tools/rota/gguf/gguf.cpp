@@ -270,9 +270,9 @@ struct Prelude {
 };
 
 Prelude take_prelude(Reader& reader) {
-  std::array<char, 4> magic{};
-  for (char& letter : magic) letter = reader.take<char>("\"GGUF\", which begins the file");
-  if (std::string_view(magic.data(), magic.size()) != "GGUF") refuse("does not begin with \"GGUF\"", "a GGUF file");
+  constexpr std::uint32_t kMagic = 0x46554747;  // "GGUF"
+  if (reader.take<std::uint32_t>("\"GGUF\", which begins the file") != kMagic)
+    refuse("does not begin with \"GGUF\"", "a GGUF file");
   const auto version = reader.take<std::uint32_t>("the version");
   if (version == 1) refuse("is of GGUF version 1", "2 or 3: convert the model anew");
   if ((version & 0xffffU) == 0 && version != 0) refuse("is a big-endian file", "a little-endian one");

@@ -133,7 +133,7 @@ class ConfigReader {
     if (std::ranges::binary_search(kTypesWithoutCache, type_) || flag(*config_, "is_encoder_decoder", false)) {
       refuse("model_type", in_quotes(type_), "one that keeps keys and values of what it has read, and nothing else");
     }
-    for (const char* const key : {"block_configs", "hybrid_layer_pattern"}) {
+    for (const char* const key : {"block_configs", "block_types", "hybrid_layer_pattern"}) {
       if (find(*config_, key) != nullptr) refuse(key, "there", "layers that other keys describe: it is not understood");
     }
     const bool known = !rule_.type.empty() || std::ranges::binary_search(kPlainTypes, type_);
@@ -280,13 +280,12 @@ class ConfigReader {
       if (find(*config_, "multi_query") == nullptr) note_default("multi_query", 1);
     } else if (attention != nullptr && attention->is_object() && find(*attention, "kv_n_heads") != nullptr) {
       kv_heads_.assign(layers_, whole(find(*attention, {"kv_n_heads"}), 1, kMostHeads));
-    } else if (keys || rule_.kv_heads > 0) {
+    } else if (keys || (rule_.kv_heads > 0 && !config_->contains("num_key_value_heads"))) {
       kv_heads_ = per_layer({"num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num"},
                             rule_.kv_heads, "heads of keys");
     } else {
       kv_heads_ = heads_;
-      note(fmt::format("num_key_value_heads is not in the file: taken as the {} query heads, as transformers does",
-                       heads_.front()));
+      note(fmt::format("num_key_value_heads is not in the file: taken as the {} query heads", heads_.front()));
     }
     check_heads(kv_heads_, "num_key_value_heads");
     full_kv_heads_ = kv_heads_;
@@ -311,7 +310,7 @@ class ConfigReader {
       head_dim_ = rule_.head_dim;
       note_default("head_dim", head_dim_);
     } else {
-      const std::uint64_t hidden = needed({"hidden_size", "n_embd", "d_model"}, kMostHeads * kMostDim);
+      const std::uint64_t hidden = needed({"hidden_size", "n_embd", "n_embed", "d_model"}, kMostHeads * kMostDim);
       const std::uint64_t heads = *std::ranges::max_element(heads_);
       if (heads == 0 || hidden % heads != 0 || hidden / heads > kMostDim) {
         refuse("hidden_size", std::to_string(hidden), fmt::format("a multiple of the {} heads, or head_dim", heads));
@@ -345,7 +344,7 @@ class ConfigReader {
     if (chunked)
       note(fmt::format("layers with a window see chunks of {} tokens: counted as a window of as many", window_));
     if (model_.context && window_ >= *model_.context && std::ranges::any_of(kinds_, slides)) {
-      note(fmt::format("the window of {} is as long as the context: not counted as one", window_));
+      note(fmt::format("the window of {} is at least as long as the context: not counted as one", window_));
       window_ = 0;
     }
   }
@@ -377,7 +376,10 @@ class ConfigReader {
     } else if (rule_.windows == Windows::in_all) {
       slide([](std::uint64_t) { return true; });
     } else if (find(*config_, "use_sliding_window") != nullptr) {
-      const std::uint64_t first = number({"max_window_layers"}, 0, kMostHeads).value_or(0);
+      constexpr std::uint64_t kUsualFirst = 28;
+      const auto said = number({"max_window_layers"}, 0, kMostHeads);
+      const std::uint64_t first = said.value_or(kUsualFirst);
+      if (!said) note_default("max_window_layers", first);
       slide([&](std::uint64_t i) { return i >= first; });
     } else {
       note(

@@ -72,6 +72,30 @@ TEST(ConfigModel, SaysWhatIsAssumed) {
   EXPECT_TRUE(notes_say(find_model(path_of("qwen3-next-80b-a3b")), "36 layers keep a recurrent state"));
 }
 
+TEST(ConfigModel, AFileThatIsSilentIsWhatTransformersMakesOfIt) {
+  json config = kPlain;
+  config["model_type"] = "mistral";
+  config["num_attention_heads"] = 32;
+  config["max_position_embeddings"] = 32768;
+  config.erase("num_key_value_heads");
+  Model model = read(config);
+  EXPECT_EQ(model.groups.at(0).kv_heads, 8U);
+  EXPECT_EQ(model.groups.at(0).window, 4096U);
+  config["num_key_value_heads"] = nullptr;
+  config["sliding_window"] = nullptr;
+  model = read(config);
+  EXPECT_EQ(model.groups.at(0).kv_heads, 32U) << "null is as many as query heads";
+  EXPECT_FALSE(model.groups.at(0).window);
+
+  config = with(with(kPlain, "model_type", "qwen2"), "use_sliding_window", true);
+  config["num_hidden_layers"] = 36;
+  config["sliding_window"] = 256;
+  model = read(config);
+  ASSERT_EQ(model.groups.size(), 2U);
+  EXPECT_EQ(model.groups[1].layers.front(), 28U);
+  EXPECT_TRUE(notes_say(model, "max_window_layers is not in the file: taken as 28"));
+}
+
 TEST(ConfigModel, LayersDifferAsTheFileSays) {
   json config = with(with(kPlain, "model_type", "qwen2"), "use_sliding_window", true);
   config["sliding_window"] = 256;

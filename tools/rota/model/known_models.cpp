@@ -113,8 +113,9 @@ Model find_model(const std::string& name_or_path) {
   if (found != models.end()) return *found;
   std::error_code ignored;
   const bool is_path = name_or_path.ends_with(".gguf") || name_or_path.ends_with(".json") ||
-                       name_or_path.find('/') != std::string::npos || std::filesystem::exists(name_or_path, ignored);
-  if (!is_path) fail_for_name(name_or_path);
+                       std::filesystem::exists(name_or_path, ignored);
+  // "Qwen/Qwen3-8B" is a name, too: its last part may be known.
+  if (!is_path) fail_for_name(name_or_path.substr(name_or_path.rfind('/') + 1));
   return model_in(name_or_path);
 }
 
