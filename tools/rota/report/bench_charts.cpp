@@ -126,7 +126,7 @@ std::string read_speed_text(const BenchPanel& panel) {
 Section bench_charts(const BenchView& view, std::size_t& count) {
   const bool any_noisy = std::ranges::any_of(view.entries(), [](const BenchEntry& entry) { return entry.row->noisy; });
   const std::string marks =
-      std::string("Whiskers span p25 to p75.") + (any_noisy ? " Hollow marks are noisy rows." : "");
+      std::string("Whiskers span p25 to p75.") + (any_noisy ? " Hollow marks and dashed bars are noisy rows." : "");
   Panels time{"Time per call", "Lower is faster. " + marks};
   for_each_panel(time, view, time_of, [&](const BenchPanel& panel) {
     if (keys_of(panel).size() > 1) return add_time_lines(time, view, panel);

@@ -18,7 +18,7 @@ std::string in_brackets(const std::string& text) { return text.empty() ? text : 
 // Of one op in one file.
 class Findings {
  public:
-  Findings(const BenchView& view, std::size_t file, const std::string& prefix) : view_(view), prefix_(prefix) {
+  Findings(const BenchView& view, std::size_t file) : view_(view) {
     for (const BenchEntry& entry : view.entries()) {
       if (entry.file == file) rows_.push_back(entry.row);
     }
@@ -32,7 +32,7 @@ class Findings {
   }
 
  private:
-  void add(const std::string& text) { said_.push_back(prefix_ + text); }
+  void add(const std::string& text) { said_.push_back(text); }
 
   static bool has_speedup(const BenchRow* row) { return speedup_of(*row).value.has_value(); }
 
@@ -111,28 +111,24 @@ class Findings {
   }
 
   const BenchView& view_;
-  const std::string& prefix_;
   std::vector<std::string> said_{};
   std::vector<const BenchRow*> rows_{};
 };
 
 }  // namespace
 
-std::vector<std::string> bench_findings(const BenchView& view, std::size_t file, const std::string& prefix) {
-  return Findings(view, file, prefix).all();
-}
+std::vector<std::string> bench_findings(const BenchView& view, std::size_t file) { return Findings(view, file).all(); }
 
-std::vector<std::string> spread_findings(const Bench& file, const std::string& prefix) {
+std::vector<std::string> spread_findings(const Bench& file) {
   std::vector<double> spreads;
   for (const BenchRow& row : file.rows) spreads.push_back((row.p75_ms - row.p25_ms) / row.median_ms);
   if (spreads.empty()) return {};
   if (spreads.size() == 1) {
-    return {prefix + fmt::format("The middle half of samples spans {} of the median.", percent(spreads[0]))};
+    return {fmt::format("The middle half of samples spans {} of the median.", percent(spreads[0]))};
   }
   const std::string typical = percent(spread_of(spreads).median), widest = percent(std::ranges::max(spreads));
-  return {prefix + fmt::format("The middle half of a row's samples spans {} of its median in the typical row{}.",
-                               typical,
-                               typical == widest ? " and in the widest" : fmt::format(", {} in the widest", widest))};
+  return {fmt::format("The middle half of a row's samples spans {} of its median in the typical row{}.", typical,
+                      typical == widest ? " and in the widest" : fmt::format(", {} in the widest", widest))};
 }
 
 std::vector<std::string> file_comparisons(const std::vector<Bench>& files) {

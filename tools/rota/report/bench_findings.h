@@ -9,11 +9,11 @@
 
 namespace rota::tool {
 
-// Of one op in one file. Each finding begins with `prefix`.
-std::vector<std::string> bench_findings(const BenchView& view, std::size_t file, const std::string& prefix);
+// Of one op in one file.
+std::vector<std::string> bench_findings(const BenchView& view, std::size_t file);
 
 // How much the samples of a file differ.
-std::vector<std::string> spread_findings(const Bench& file, const std::string& prefix);
+std::vector<std::string> spread_findings(const Bench& file);
 
 // Each later file with the first one, over rows that both have.
 std::vector<std::string> file_comparisons(const std::vector<Bench>& files);

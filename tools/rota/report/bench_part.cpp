@@ -87,6 +87,7 @@ std::string main_table(const BenchView& view, const std::vector<Bench>& files) {
   HtmlTable table(HtmlTable::Kind::main);
   for (const char* name : {"codec", "setting", "file"}) table.add_column(name, HtmlTable::Align::left);
   for (const char* name : {"ms", "times f16's speed", "of read speed"}) table.add_column(name, HtmlTable::Align::right);
+  table.add_column("noise", HtmlTable::Align::left);
   std::size_t count = 0;
   for (const BenchPanel& panel : view.panels()) {
     for (const auto& [file, row] : panel.entries) {
@@ -94,7 +95,7 @@ std::string main_table(const BenchView& view, const std::vector<Bench>& files) {
       if (++count > kMostRows) continue;
       table.add_row({pair_name(*row), view.setting_text(*row), files.size() > 1 ? files[file].origin.label : "",
                      number_text(row->median_ms, 4), number_text(speedup_of(*row).value),
-                     row->fraction_of_read ? percent(*row->fraction_of_read) : ""});
+                     row->fraction_of_read ? percent(*row->fraction_of_read) : "", row->noisy ? "noisy" : ""});
     }
   }
   const std::string left = count > kMostRows ? fmt::format("; {} more below", counted(count - kMostRows, "row")) : "";
@@ -116,6 +117,57 @@ std::map<std::string, std::size_t> pairs_of(const std::vector<Bench>& files) {
   return places;
 }
 
+// What is said of one file or of several; each file adds so many sentences at most to those of the first.
+class FileFindings {
+ public:
+  explicit FileFindings(const std::vector<Bench>& files) : files_(files), own_(files.size()) {}
+
+  void add(std::size_t file, const std::vector<std::string>& texts) {
+    constexpr std::size_t kMostOfLater = 3;
+    for (const std::string& text : texts) {
+      const auto same = std::ranges::find(said_, text, &Said::text);
+      if (same != said_.end()) {
+        same->files.push_back(files_[file].origin.label);
+      } else if (file == 0 || ++own_[file] <= kMostOfLater) {
+        said_.push_back({text, {files_[file].origin.label}});
+      }
+    }
+  }
+  std::vector<std::string> all() const {
+    std::vector<std::string> findings;
+    for (const auto& [text, files] : said_) {
+      findings.push_back((files_.size() > 1 ? joined(files, ", ") + ": " : "") + text);
+    }
+    return findings;
+  }
+
+ private:
+  struct Said {
+    std::string text;
+    std::vector<std::string> files;
+  };
+  const std::vector<Bench>& files_;
+  std::vector<std::size_t> own_;
+  std::vector<Said> said_{};
+};
+
+void add_warnings(std::vector<std::string>& warnings, const Bench& file, const std::string& prefix) {
+  if (file.interrupted) {
+    warnings.push_back(prefix + "The measurement was interrupted: rows have fewer samples than were asked for.");
+  }
+  if (file.noisy) {
+    warnings.push_back(fmt::format(
+        "{}The machine was not quiet{}: small differences mean nothing.", prefix,
+        file.read_spread ? fmt::format(" (plain reading of memory varied by {})", percent(*file.read_spread)) : ""));
+  }
+  const auto noisy = std::ranges::count_if(file.rows, &BenchRow::noisy);
+  if (noisy != 0) {
+    warnings.push_back(fmt::format("{}{} of {} {} noisy: {} samples differ too much.", prefix, noisy,
+                                   counted(file.rows.size(), "row"), noisy == 1 ? "is" : "are",
+                                   noisy == 1 ? "its" : "their"));
+  }
+}
+
 void append(std::vector<std::string>& all, std::vector<std::string> more) {
   std::ranges::move(more, std::back_inserter(all));
 }
@@ -123,9 +175,9 @@ void append(std::vector<std::string>& all, std::vector<std::string> more) {
 }  // namespace
 
 PagePart bench_part(const std::vector<Bench>& files) {
-  PagePart part{.title = "What ops take (bench)"};
+  PagePart part{.kind = "bench", .title = "What ops take (bench)"};
+  FileFindings findings(files);
   const auto pairs = pairs_of(files);
-  const auto prefix_of = [&](const Bench& file) { return files.size() > 1 ? file.origin.label + ": " : std::string(); };
   for (const char* op : {"attend", "seal", "store", "rope"}) {
     std::vector<BenchEntry> entries;
     for (std::size_t file = 0; file < files.size(); ++file) {
@@ -138,30 +190,22 @@ PagePart bench_part(const std::vector<Bench>& files) {
     part.charts.push_back(bench_charts(view, part.chart_count));
     if (part.answer.empty()) part.answer = main_table(view, files);
     for (std::size_t file = 0; file < files.size(); ++file) {
-      append(part.findings, bench_findings(view, file, prefix_of(files[file])));
+      findings.add(file, bench_findings(view, file));
     }
   }
   for (std::size_t index = 0; index < files.size(); ++index) {
     const Bench& file = files[index];
-    append(part.findings, spread_findings(file, prefix_of(file)));
-    const auto noisy = static_cast<std::size_t>(std::ranges::count_if(file.rows, &BenchRow::noisy));
-    if (file.noisy) {
-      part.warnings.push_back(fmt::format(
-          "{}The machine was not quiet{}: small differences mean nothing.", prefix_of(file),
-          file.read_spread ? fmt::format(" (plain reading of memory varied by {})", percent(*file.read_spread)) : ""));
-    }
-    if (noisy != 0) {
-      part.warnings.push_back(fmt::format("{}{} of {} {} noisy: {} samples differ too much.", prefix_of(file), noisy,
-                                          counted(file.rows.size(), "row"), noisy == 1 ? "is" : "are",
-                                          noisy == 1 ? "its" : "their"));
-    }
+    findings.add(index, spread_findings(file));
+    add_warnings(part.warnings, file, files.size() > 1 ? file.origin.label + ": " : std::string());
     if (file.rows.empty()) {
       part.warnings.push_back(fmt::format("{} has no rows: nothing was measured.", file.origin.label));
       continue;
     }
     part.tables.push_back(table_of(file, index, files.size() > 1));
   }
+  // Who gives two files asks how they compare.
   if (files.size() > 1) append(part.findings, file_comparisons(files));
+  append(part.findings, findings.all());
   return part;
 }
 

@@ -44,6 +44,17 @@ TEST_F(Reported, ModelsAndTheirLayersShareNoChart) {
   EXPECT_EQ(count(report(write("bench.json", json)), "<figure>"), 3U) << "as files were before there were models";
 }
 
+TEST_F(Reported, AnInterruptedBenchIsCalledSo) {
+  Json json = Json::parse(read(kBench));
+  const std::string text = "The measurement was interrupted: rows have fewer samples than were asked for.";
+  for (const bool interrupted : {true, false}) {
+    json["interrupted"] = interrupted;
+    EXPECT_EQ(count(report(write("bench.json", json)), text), interrupted ? 1U : 0U);
+  }
+  json["interrupted"] = 1;
+  expect_refused(write("bad.json", json), "\"interrupted\" is 1; wanted true or false");
+}
+
 TEST_F(Reported, OnlyAModelMayHaveSeveralHeadSizes) {
   Json json = with_models();
   json["rows"][7]["head_dim"] = nullptr;

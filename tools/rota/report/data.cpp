@@ -16,6 +16,7 @@
 
 #include "cli/command.h"
 #include "cli/show.h"
+#include "report/words.h"
 
 namespace rota::tool {
 namespace {
@@ -196,7 +197,10 @@ Json parse(const std::string& path) {
   try {
     return Json::parse(text, check_depth);
   } catch (const Json::parse_error& error) {
-    fail(path, fmt::format("is no JSON: byte {} cannot stand where it does", error.byte),
+    const bool ended = error.byte > text.size();  // all that is there could go on
+    fail(path,
+         ended ? "is truncated after " + counted(text.size(), "byte")
+               : fmt::format("is no JSON: byte {} cannot stand where it does", error.byte),
          "what rota bench or rota distort wrote with -o json, or rota eval with --json");
   } catch (const Json::out_of_range&) {
     fail(path, "has a number that no double holds", fmt::format("numbers up to {:g}", kLargest));
@@ -383,6 +387,7 @@ void read_into(ReportData& data, const std::string& path) {
       bench.read_spread = noise.optional_size("read_spread");
       bench.noisy = noise.flag("noisy");
     }
+    bench.interrupted = file.flag("interrupted");
     bench.rows = file.rows<BenchRow>("rows", "row", read_bench_row);
     data.bench.push_back(std::move(bench));
   } else if (kind == "eval") {

@@ -26,7 +26,7 @@ struct Origin {
 struct Bench {
   Origin origin;
   std::optional<double> read_spread;
-  bool noisy = false;
+  bool noisy = false, interrupted = false;
   std::vector<BenchRow> rows;
 };
 

@@ -134,7 +134,7 @@ constexpr ErrorKind kErrorKinds[] = {
 Panels attention_panels(const std::vector<Distort>& files) {
   Panels panels{
       "Error of attention against bits",
-      "What sealed keys and values do to attention on recorded queries; lines join codecs with the same K and V. "
+      "What sealed keys and values do to attention on queries of each source; lines join codecs with the same K and V. "
       "Lower is better. Dense codecs and errors of 0 are in the table only."};
   bool few = false;
   std::set<std::string> sources, families;
@@ -288,22 +288,53 @@ std::string error_text(const std::optional<double>& error) {
   return *error > 0 && *error < kTiny ? "<" + percent(kTiny) : percent(*error);
 }
 
+bool is_main(const AttentionRow& row) { return row.k == row.v && row.output_error.has_value(); }
+
+// Of which sources the rows of the main table are: each is the worst of its own file's.
+struct Sources {
+  std::set<std::string> all{};
+  std::map<const Distort*, std::set<std::string>> by_file{};
+
+  std::string cell(const Distort& file) const {
+    if (by_file.size() < 2 || all.size() < 2) return {};
+    const auto& own = by_file.at(&file);
+    return own.size() == 1 ? source_name(*own.begin()) : counted(own.size(), "source");
+  }
+  std::string caption() const {
+    if (all.size() == 1) return ", on " + source_name(*all.begin());
+    if (by_file.size() == 1) return fmt::format(", the largest of {} sources", all.size());
+    const bool several = std::ranges::any_of(by_file, [](const auto& entry) { return entry.second.size() > 1; });
+    return several ? ", the largest of each file's sources" : "";
+  }
+};
+
+Sources main_sources(const std::vector<Distort>& files) {
+  Sources sources;
+  for (const Distort& file : files) {
+    for (const AttentionRow& row : file.attention) {
+      if (!is_main(row)) continue;
+      sources.all.insert(row.source);
+      sources.by_file[&file].insert(row.source);
+    }
+  }
+  return sources;
+}
+
 // Each codec with itself.
 std::string main_table(const std::vector<Distort>& files) {
   constexpr std::size_t kMostRows = 16;
   HtmlTable table(HtmlTable::Kind::main);
-  for (const char* name : {"codec", "file"}) table.add_column(name, HtmlTable::Align::left);
+  for (const char* name : {"codec", "file", "source"}) table.add_column(name, HtmlTable::Align::left);
   for (const char* name : {"bits", "error of the output", "error of logits", "KL, nats"}) {
     table.add_column(name, HtmlTable::Align::right);
   }
   std::size_t count = 0;
-  std::set<std::string> sources;
+  const Sources sources = main_sources(files);
   for (const Distort& file : files) {
     std::vector<std::string> order;
     std::map<std::string, WorstErrors> codecs;
     for (const AttentionRow& row : file.attention) {
-      if (row.k != row.v || !row.output_error) continue;
-      sources.insert(row.source);
+      if (!is_main(row)) continue;
       if (!codecs.contains(row.k)) order.push_back(row.k);
       WorstErrors& worst = codecs[row.k];
       worst = {std::max(worst.bits, row.bits_stored), std::max(worst.output, row.output_error),
@@ -312,15 +343,13 @@ std::string main_table(const std::vector<Distort>& files) {
     for (const std::string& codec : order) {
       if (++count > kMostRows) continue;
       const WorstErrors& worst = codecs[codec];
-      table.add_row({codec, files.size() > 1 ? file.origin.label : "", number_text(worst.bits),
+      table.add_row({codec, files.size() > 1 ? file.origin.label : "", sources.cell(file), number_text(worst.bits),
                      error_text(worst.output), error_text(worst.logits), number_text(worst.kl)});
     }
   }
   if (count == 0) return {};
-  const std::string where = sources.size() == 1 ? "on " + source_name(*sources.begin())
-                                                : fmt::format("the largest of {} sources", sources.size());
   const std::string left = count > kMostRows ? fmt::format("; {} more below", counted(count - kMostRows, "row")) : "";
-  return table.html(fmt::format("Attention with one codec for keys and values, {}{}", where, left));
+  return table.html(fmt::format("Attention with one codec for keys and values{}{}", sources.caption(), left));
 }
 
 Section storage_table(const Distort& file, std::size_t index, const std::string& title) {
@@ -355,7 +384,7 @@ Section attention_table(const Distort& file, std::size_t index, const std::strin
 }  // namespace
 
 PagePart distort_part(const std::vector<Distort>& files) {
-  PagePart part{.title = "What codecs do to numbers (distort)"};
+  PagePart part{.kind = "distort", .title = "What codecs do to numbers (distort)"};
   const Panels rate = rate_panels(files), attention = attention_panels(files);
   const std::string html = rate.html() + attention.html() + heat_tables(files);
   if (!html.empty()) part.charts.push_back({"distort", "distort", "<div class=\"kinds\">\n" + html + "</div>\n"});

@@ -34,8 +34,8 @@ std::string table_html(const EvalTable& table, const EvalChoice& choice) {
   }
   for (const EvalCache& cache : table.caches) {
     const bool best = &cache == choice.cache && choice.reached;
-    html.add_row({cache.name, number_text(cache.bits), cache.kld ? number_text(*cache.kld, 2) : "",
-                  cache.top1 ? kept_percent(*cache.top1) : "", number_text(cache.ms),
+    html.add_row({cache.name, number_text(cache.bits), cache.kld ? nats_text(*cache.kld) : "",
+                  cache.top1 ? top1_text(*cache.top1) : "", number_text(cache.ms),
                   slow != nullptr && cache.ms ? number_text(slow->ms.value_or(1) / *cache.ms, 2) : "",
                   cache.bytes ? number_text(*cache.bytes / kMiB) : ""},
                  best);
@@ -62,7 +62,7 @@ std::string cost_chart(const EvalTable& table) {
          .y = cache.kld.value_or(0),
          .name = cut(cache.name, 12),
          .note = fmt::format("{}: {}, KL divergence {} nats{}", cache.name, bits_text(cache.bits),
-                             number_text(cache.kld.value_or(0)),
+                             nats_text(cache.kld.value_or(0), 3),
                              cache.bytes ? ", " + number_text(*cache.bytes / kMiB) + " MiB" : std::string())});
   }
   return svg({.label = sized ? "KL divergence against MiB" : "KL divergence against bits",
@@ -72,18 +72,14 @@ std::string cost_chart(const EvalTable& table) {
 }
 
 std::vector<std::string> time_warnings(const EvalTable& table) {
-  constexpr double kWide = 1.5;
-  std::size_t count = 0, wide = 0;
-  if (table.times == nullptr) return {};
-  for (const EvalRow& row : table.times->rows) {
-    const auto low = row.ms_per_token_p10.find(table.depth), high = row.ms_per_token_p90.find(table.depth);
-    if (low == row.ms_per_token_p10.end() || high == row.ms_per_token_p90.end()) continue;
-    ++count;
-    wide += high->second > kWide * low->second ? 1U : 0U;
-  }
+  const auto& caches = table.caches;
+  const auto count = std::ranges::count_if(caches, &EvalCache::is_spread_known);
+  const auto wide = std::ranges::count_if(caches, &EvalCache::is_noisy);
   if (wide == 0) return {};
-  return {fmt::format("Times are noisy: of {} of {}, steps {} differ by more than {} times (p10 to p90).", wide,
-                      counted(count, "cache"), depth_text(table.depth), number_text(kWide))};
+  const std::string all = counted(static_cast<std::uint64_t>(count), "cache");
+  const std::string which = wide < count ? fmt::format("{} of {}", wide, all) : count == 1 ? all : "all " + all;
+  return {fmt::format("Times are noisy {}: for {}, p90 is more than {} times p10.", depth_text(table.depth), which,
+                      number_text(kWideSpread))};
 }
 
 }  // namespace

@@ -108,6 +108,8 @@ void fill(EvalTable& table) {
         cache.top1 = found->second->top1;
       }
       cache.ms = at_tokens(times, name, &EvalRow::ms_per_token, table.depth);
+      cache.ms_p10 = at_tokens(times, name, &EvalRow::ms_per_token_p10, table.depth);
+      cache.ms_p90 = at_tokens(times, name, &EvalRow::ms_per_token_p90, table.depth);
       cache.bytes = at_tokens(memory, name, &EvalRow::bytes, table.context);
       const auto behind = std::ranges::upper_bound(table.caches, cache.bits, std::ranges::greater{}, &EvalCache::bits);
       table.caches.insert(behind, std::move(cache));

@@ -13,15 +13,20 @@
 
 namespace rota::tool {
 
+// Steps whose p90 is more than this times their p10 are noisy.
+inline constexpr double kWideSpread = 1.5;
+
 struct EvalCache {
   std::string key, name;  // by which rows are joined; which is shown
   EvalRow::Kind kind = EvalRow::Kind::rota;
   bool rotated = false;
   double bits = 0;
-  std::optional<double> kld, top1, ms, bytes;
+  std::optional<double> kld, top1, ms, ms_p10, ms_p90, bytes;
 
   bool is_reference() const { return kind == EvalRow::Kind::reference; }
   bool is_ours() const { return kind == EvalRow::Kind::rota; }
+  bool is_spread_known() const { return ms_p10 && ms_p90; }
+  bool is_noisy() const { return is_spread_known() && *ms_p90 > kWideSpread * *ms_p10; }
 };
 
 // Numbers of one column come from one file, at one depth: others were measured otherwise, and must not be compared.

@@ -9,6 +9,7 @@
 
 #include "report/chart.h"
 #include "report/eval_answer.h"
+#include "report/eval_sentence.h"
 #include "report/page.h"
 #include "report/series.h"
 
@@ -43,9 +44,9 @@ std::string with_label(const std::string& name, const std::vector<Eval>& files, 
 
 std::string note_of(const EvalRow& row) {
   std::string note = fmt::format("{}: {} bits per value", row.codec, number_text(row.bits_stored, 4));
-  if (row.kld_mean) note += fmt::format(", divergence {} nats", number_text(*row.kld_mean));
+  if (row.kld_mean) note += fmt::format(", divergence {} nats", nats_text(*row.kld_mean, 3));
   if (row.kld_p99) note += fmt::format(", 99% below {}", number_text(*row.kld_p99));
-  if (row.top1) note += fmt::format(", the same best token at {}%", number_text(100 * *row.top1, 4));
+  if (row.top1) note += fmt::format(", the same best token at {}", top1_text(*row.top1));
   if (row.perplexity) note += fmt::format(", perplexity {}", number_text(*row.perplexity, 5));
   return note;
 }
@@ -215,7 +216,7 @@ void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::st
     if (best == nullptr) continue;
     ++said;
     findings.push_back(fmt::format("{}{} with {} per value diverges by {} nats, {} {} does with {}.", prefix,
-                                   best->codec, bits_text(best->bits_stored), number_text(divergence(*best)),
+                                   best->codec, bits_text(best->bits_stored), nats_text(divergence(*best), 3),
                                    compared(divergence(*best) / divergence(rival)), rival.codec,
                                    bits_text(rival.bits_stored)));
   }
@@ -224,7 +225,7 @@ void say_rivals(const Eval& file, const std::string& prefix, std::vector<std::st
 // The fewest bits that keep predictions within some divergences.
 void say_least(const Eval& file, const std::string& prefix, std::vector<std::string>& findings) {
   const EvalRow* said = nullptr;
-  for (const double most : {1e-3, 1e-2}) {
+  for (const double most : kNatsSteps) {
     const EvalRow* best = nullptr;
     for (const EvalRow& row : file.rows) {
       if (row.kind == Kind::reference || divergence(row) > most) continue;
@@ -237,8 +238,8 @@ void say_least(const Eval& file, const std::string& prefix, std::vector<std::str
     said = best;
     std::string text = fmt::format(
         "{}{} has the fewest bits that keep predictions within {} nats: {} per value, divergence {}", prefix,
-        best->codec, number_text(most), bits_text(best->bits_stored), number_text(divergence(*best)));
-    if (best->top1) text += fmt::format(", the same best token at {} of positions", kept_percent(*best->top1));
+        best->codec, number_text(most), bits_text(best->bits_stored), nats_text(divergence(*best), 3));
+    if (best->top1) text += fmt::format(", the same best token at {} of positions", top1_text(*best->top1));
     findings.push_back(text + ".");
   }
 }
@@ -337,7 +338,7 @@ DrawnAlready add_answers(PagePart& part, const std::vector<Eval>& files) {
 }  // namespace
 
 PagePart eval_part(const std::vector<Eval>& files) {
-  PagePart part{.title = "What a cache costs the model (eval)"};
+  PagePart part{.kind = "eval", .title = "What a cache costs the model (eval)"};
   const DrawnAlready drawn = add_answers(part, files);
   std::vector<std::string> findings;
   for (std::size_t index = 0; index < files.size(); ++index) {

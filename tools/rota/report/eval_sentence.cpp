@@ -34,13 +34,24 @@ const EvalCache* rival_of(const EvalTable& table, const EvalCache& cache) {
   return best;
 }
 
+// "28% of f16's memory"; nothing where it was not measured.
+std::string memory_text(const EvalTable& table, const EvalCache& cache) {
+  const EvalCache* const large = table.base(&EvalCache::bytes);
+  if (large == nullptr || !cache.bytes) return {};
+  const double ratio = *cache.bytes / large->bytes.value_or(1);
+  return is_about_one(ratio) ? "as much memory as " + with_the(large->name)
+                             : share_of(ratio, with_s(large->name) + " memory");
+}
+
 // What it costs.
 std::string divergence_text(const EvalTable& table, const EvalCache& cache) {
-  std::string text = "KL divergence " + number_text(cache.kld.value_or(0), 2);
+  std::string text = "KL divergence " + nats_text(cache.kld.value_or(0));
   const EvalCache* const rival = rival_of(table, cache);
   if (rival == nullptr) return text + " nats";
-  return text + fmt::format(" where {} ({}) costs {}", rival->name, bits_text(rival->bits),
-                            number_text(rival->kld.value_or(0), 2));
+  // Bits alone would hide what a cache takes beside them.
+  const std::string memory = cache.bytes ? memory_text(table, *rival) : std::string();
+  return text + fmt::format(" where {} ({}{}) costs {}", rival->name, bits_text(rival->bits),
+                            memory.empty() ? "" : ", " + memory, nats_text(rival->kld.value_or(0)));
 }
 
 // As speed_text(), of what has just been named.
@@ -49,23 +60,27 @@ std::string speed_of_it(double ratio) {
   return ratio > 1 ? number_text(ratio, 2) + " times as fast" : fmt::format("at {} of its speed", percent(ratio));
 }
 
-// What is gained: memory and speed, of those that were measured.
-std::vector<std::string> gains_of(const EvalTable& table, const EvalCache& cache, bool speed_too = true) {
-  std::vector<std::string> gains;
-  const EvalCache* const large = table.base(&EvalCache::bytes);
-  if (large != nullptr && cache.bytes) {
-    const double ratio = *cache.bytes / large->bytes.value_or(1);
-    gains.push_back(is_about_one(ratio) ? "as much memory as " + with_the(large->name)
-                                        : share_of(ratio, with_s(large->name) + " memory"));
-  }
+// Whether most steps of one may well take as long as most of the other.
+bool overlap(const EvalCache& a, const EvalCache& b) {
+  if (!a.is_spread_known() || !b.is_spread_known()) return false;
+  return std::max(*a.ms_p10, *b.ms_p10) <= std::min(*a.ms_p90, *b.ms_p90);
+}
+
+std::string noise_text(const EvalCache& a, const EvalCache& b) {
+  return a.is_noisy() || b.is_noisy() || overlap(a, b) ? " (noisy)" : "";
+}
+
+// What is gained: memory and speed, of those that were measured. A speed that noise hides is none.
+std::string gains_of(const EvalTable& table, const EvalCache& cache) {
+  const std::string memory = memory_text(table, cache), context = depth_text(table.context);
   const EvalCache* const slow = table.base(&EvalCache::ms);
-  if (speed_too && slow != nullptr && cache.ms) {
-    const double ratio = slow->ms.value_or(1) / *cache.ms;
-    const bool named = !gains.empty() && slow == large;
-    gains.push_back((named ? speed_of_it(ratio) : speed_text(ratio, with_the(slow->name))) + " " +
-                    depth_text(table.depth));
-  }
-  return gains;
+  if (slow == nullptr || !cache.ms || overlap(*slow, cache)) return memory.empty() ? memory : memory + " " + context;
+  const double ratio = slow->ms.value_or(1) / *cache.ms;
+  const bool named = !memory.empty() && slow == table.base(&EvalCache::bytes);
+  const std::string speed = (named ? speed_of_it(ratio) : speed_text(ratio, with_the(slow->name))) + " " +
+                            depth_text(table.depth) + noise_text(*slow, cache);
+  if (memory.empty()) return speed;
+  return memory + (table.context == table.depth ? " and " : " " + context + ", ") + speed;
 }
 
 EvalChoice fastest_of(const EvalTable& table) {
@@ -87,9 +102,10 @@ std::string speed_sentence(const EvalTable& table, const EvalChoice& choice) {
   const EvalCache& base = *table.base(&EvalCache::ms);
   const std::string when = depth_text(table.depth);
   const double ratio = base.ms.value_or(1) / cache.ms.value_or(1);
-  std::vector<std::string> parts{speed_text(ratio, with_the(base.name))};
-  for (const std::string& gain : gains_of(table, cache, false)) parts.push_back(gain);
-  const std::string text = joined(parts, ", ");
+  std::string text = speed_text(ratio, with_the(base.name)) + noise_text(base, cache);
+  if (const std::string memory = memory_text(table, cache); !memory.empty()) {
+    text += ", " + memory + (table.context == table.depth ? "" : " " + depth_text(table.context));
+  }
   const std::string unknown = "What it does to predictions was not measured.";
   if (choice.reached) return fmt::format("{} is the fastest {}: {}. {}", cache.name, when, text, unknown);
   return fmt::format("No compressed cache is faster than {} {}; {} comes closest: {}. {}", with_the(base.name), when,
@@ -138,10 +154,9 @@ std::string sentence_of(const EvalTable& table, const EvalChoice& choice) {
     text = fmt::format("No compressed cache {}; {} comes closest and", rule, cache.name);
   }
   const std::string bits = bits_text(cache.bits);
-  text += cache.top1 ? fmt::format(" keeps {} of top-1 at {}", kept_percent(*cache.top1), bits)
+  text += cache.top1 ? fmt::format(" keeps {} of top-1 at {}", top1_text(*cache.top1), bits)
                      : fmt::format(" takes {} per value", bits);
-  const std::vector<std::string> gains = gains_of(table, cache);
-  if (!gains.empty()) text += ": " + joined(gains, ", ");
+  if (const std::string gains = gains_of(table, cache); !gains.empty()) text += ": " + gains;
   return text + "; " + divergence_text(table, cache) + ".";
 }
 
@@ -151,6 +166,17 @@ std::string rule_of(EvalChoice::By by) {
     case By::nats: return fmt::format("the smallest that stays within {} nats", number_text(kKeptNats));
     default: return "the fastest";
   }
+}
+
+std::string nats_text(double nats, int digits) {
+  for (const double most : kNatsSteps) digits = digits_to_tell(nats, digits, {most, Threshold::Side::at_most});
+  return number_text(nats, digits);
+}
+
+std::string top1_text(double top1) {
+  constexpr int kDigits = 3;
+  const int digits = digits_to_tell(top1, kDigits, {kKeptTop1, Threshold::Side::at_least});
+  return digits == kDigits ? kept_percent(top1) : number_text(100 * top1, digits) + "%";
 }
 
 std::string depth_text(std::uint64_t depth) {

@@ -9,6 +9,8 @@
 namespace rota::tool {
 
 inline constexpr double kKeptTop1 = 0.97, kKeptNats = 0.01;
+// Divergences of which the page says who stays within them.
+inline constexpr double kNatsSteps[] = {1e-3, kKeptNats};
 
 struct EvalChoice {
   const EvalCache* cache = nullptr;  // none: nothing but dense caches
@@ -25,6 +27,11 @@ std::string sentence_of(const EvalTable& table, const EvalChoice& choice);
 
 // "the smallest that keeps 97% of top-1"
 std::string rule_of(EvalChoice::By by);
+
+// On the same side of what the page judges by as the numbers themselves: a divergence of 0.0104 is not "0.01", and
+// 96.98% of top-1 not "97%".
+std::string nats_text(double nats, int digits = 2);
+std::string top1_text(double top1);
 
 // "with 2,048 tokens in the cache" is "at 2,048 tokens".
 std::string depth_text(std::uint64_t depth);

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "report/eval_answer.h"
+#include "report/words.h"
+
 // Which cache the page names, and what it says of it.
 
 namespace rota::tool {
@@ -52,11 +55,11 @@ const EvalRow kTurbo2 = row("turbo2", Kind::rota, 2.3125, 0.07, 0.86, 44, 30);
 
 TEST(EvalSentence, NamesTheSmallestThatKeepsTheTop) {
   EXPECT_EQ(sentence({kF16, kQ8, kQ4, kTurbo8, kTurbo4, kTurbo2}),
-            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of f16's memory, 2.2 times as fast at 8,192 tokens; KL "
-            "divergence 0.0011 where q4_0 (4.5 bits) costs 0.031.");
+            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of f16's memory and 2.2 times as fast at 8,192 tokens; KL "
+            "divergence 0.0011 where q4_0 (4.5 bits, 28% of f16's memory) costs 0.031.");
   EXPECT_EQ(sentence({kF16, kQ8, kTurbo8}),
-            "q8_0 keeps 99% of top-1 at 8.5 bits: 53% of f16's memory, at 91% of its speed at 8,192 tokens; KL "
-            "divergence 3×10⁻⁴ where turbo8 (8.31 bits) costs 10⁻⁵.");
+            "q8_0 keeps 99% of top-1 at 8.5 bits: 53% of f16's memory and at 91% of its speed at 8,192 tokens; KL "
+            "divergence 3×10⁻⁴ where turbo8 (8.31 bits, 55% of f16's memory) costs 10⁻⁵.");
 }
 
 TEST(EvalSentence, SaysNothingThatWasNotMeasured) {
@@ -73,7 +76,9 @@ TEST(EvalSentence, SaysNothingThatWasNotMeasured) {
   EXPECT_EQ(all(true, false, false), "turbo4 keeps 98.9% of top-1 at 4.31 bits" + cost);
   EXPECT_EQ(all(true, true, false),
             "turbo4 keeps 98.9% of top-1 at 4.31 bits: 2.2 times as fast as f16 at 8,192 tokens" + cost);
-  EXPECT_EQ(all(false, false, true), "turbo4 takes 4.31 bits per value: 27% of f16's memory" + cost);
+  EXPECT_EQ(all(false, false, true),
+            "turbo4 takes 4.31 bits per value: 27% of f16's memory at 8,192 tokens; KL divergence 0.0011 where q4_0 "
+            "(4.5 bits, 28% of f16's memory) costs 0.031.");
   EXPECT_EQ(sentence({kTurbo4}), "turbo4 keeps 98.9% of top-1 at 4.31 bits; KL divergence 0.0011 nats.");
   EXPECT_EQ(sentence({kF16}), "") << "nothing to take";
 }
@@ -85,18 +90,19 @@ TEST(EvalSentence, ReadsWellAtTheEdges) {
   EvalRow f16 = kF16;
   f16.ms_per_token = {{0, 100}};
   EXPECT_EQ(sentence({f16, same}),
-            "turbo4 keeps 98.9% of top-1 at 4.31 bits: as much memory as f16, as fast with an empty cache; KL "
+            "turbo4 keeps 98.9% of top-1 at 4.31 bits: as much memory as f16 at 8,192 tokens, as fast with an empty "
+            "cache; KL "
             "divergence 0.0011 nats.");
   EvalRow exact = kTurbo4;
   exact.top1 = 1;
   exact.kld_mean = 0;
   EXPECT_EQ(sentence({kF16, exact, kQ4}),
-            "turbo4 keeps 100% of top-1 at 4.31 bits: 27% of f16's memory, 2.2 times as fast at 8,192 tokens; KL "
-            "divergence 0 where q4_0 (4.5 bits) costs 0.031.");
+            "turbo4 keeps 100% of top-1 at 4.31 bits: 27% of f16's memory and 2.2 times as fast at 8,192 tokens; KL "
+            "divergence 0 where q4_0 (4.5 bits, 28% of f16's memory) costs 0.031.");
   EvalRow reference = kF16;
   reference.codec = "reference";
   EXPECT_EQ(sentence({reference, kTurbo4}),
-            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of the reference's memory, 2.2 times as fast at 8,192 "
+            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of the reference's memory and 2.2 times as fast at 8,192 "
             "tokens; KL divergence 0.0011 nats.");
 }
 
@@ -104,13 +110,84 @@ TEST(EvalSentence, SaysWhereNoneIsGoodEnough) {
   EXPECT_EQ(
       sentence({kF16, kQ4, kTurbo2}),
       "No compressed cache keeps 97% of top-1; q4_0 comes closest and keeps 87% of top-1 at 4.5 bits: 28% of f16's "
-      "memory, at 67% of its speed at 8,192 tokens; KL divergence 0.031 where turbo2 (2.31 bits) costs 0.07.");
+      "memory and at 67% of its speed at 8,192 tokens; KL divergence 0.031 where turbo2 (2.31 bits, 15% of f16's "
+      "memory) costs 0.07.");
   EvalRow far = kTurbo2;
   far.top1.reset();
   EXPECT_EQ(
       sentence({far}),
       "No compressed cache stays within 0.01 nats; turbo2 comes closest and takes 2.31 bits per value; KL divergence "
       "0.07 nats.");
+}
+
+// A number reads as on its own side of what the page judges by.
+TEST(EvalSentence, RoundsToNoOtherSide) {
+  EXPECT_EQ(top1_text(0.97), "97%");
+  EXPECT_EQ(top1_text(0.9702), "97%") << "keeps it";
+  EXPECT_EQ(top1_text(0.9698), "96.98%");
+  EXPECT_EQ(top1_text(0.969999), "96.9999%");
+  EXPECT_EQ(top1_text(0.99996), "99.996%");
+  EXPECT_EQ(nats_text(0.01), "0.01");
+  EXPECT_EQ(nats_text(0.0099999), "0.01") << "stays within it";
+  EXPECT_EQ(nats_text(0.01049), "0.0105");
+  EXPECT_EQ(nats_text(0.0100049), "0.010005");
+  EXPECT_EQ(nats_text(0.001004), "0.001004");
+  EXPECT_EQ(nats_text(0.0123), "0.012");
+  EvalRow close = kTurbo4;
+  close.top1 = 0.96976;
+  EXPECT_EQ(sentence({close}),
+            "No compressed cache keeps 97% of top-1; turbo4 comes closest and keeps 96.98% of top-1 at 4.31 bits; KL "
+            "divergence 0.0011 nats.");
+}
+
+EvalRow spread(EvalRow one, double low, double high) {
+  one.ms_per_token_p10 = {{8192, low}};
+  one.ms_per_token_p90 = {{8192, high}};
+  return one;
+}
+
+TEST(EvalSentence, NoiseCarriesNoSpeed) {
+  const auto said = [](const EvalRow& f16, const EvalRow& turbo4) { return sentence({f16, turbo4}); };
+  const std::string begin = "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of f16's memory",
+                    end = "; KL divergence 0.0011 nats.";
+  const EvalRow steady = spread(kF16, 95, 110), turbo4 = spread(kTurbo4, 45, 50);
+  EXPECT_EQ(said(steady, turbo4), begin + " and 2.2 times as fast at 8,192 tokens" + end);
+  EXPECT_EQ(said(steady, spread(kTurbo4, 45, 70)), begin + " and 2.2 times as fast at 8,192 tokens (noisy)" + end);
+  EXPECT_EQ(said(spread(kF16, 60, 110), turbo4), begin + " and 2.2 times as fast at 8,192 tokens (noisy)" + end);
+  EXPECT_EQ(said(steady, spread(kTurbo4, 45, 96)), begin + " at 8,192 tokens" + end) << "they overlap";
+  EvalRow near = spread(kTurbo4, 85, 96);
+  near.ms_per_token[8192] = 90;
+  EXPECT_EQ(said(steady, near), begin + " at 8,192 tokens" + end) << "they overlap, though neither is wide";
+  near.kld_mean.reset();
+  EvalRow f16 = steady;
+  f16.kld_mean.reset();
+  EXPECT_EQ(said(f16, near),
+            "turbo4 is the fastest at 8,192 tokens: 1.1 times as fast as f16 (noisy), 27% of f16's memory. What it "
+            "does to predictions was not measured.");
+}
+
+TEST(EvalSentence, MemoryNamesItsContext) {
+  EvalRow f16 = kF16, turbo4 = kTurbo4, q4 = kQ4;
+  for (EvalRow* one : {&f16, &turbo4, &q4}) one->bytes = {{32768, one->bytes.at(8192)}};
+  EXPECT_EQ(sentence({f16, turbo4, q4}),
+            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of f16's memory at 32,768 tokens, 2.2 times as fast at "
+            "8,192 tokens; KL divergence 0.0011 where q4_0 (4.5 bits, 28% of f16's memory) costs 0.031.");
+  q4.bytes.clear();
+  EXPECT_NE(sentence({f16, turbo4, q4}).find("where q4_0 (4.5 bits) costs"), std::string::npos);
+}
+
+TEST(EvalSentence, WideTimesAreCounted) {
+  const auto warnings = [](const std::vector<EvalRow>& rows) {
+    const std::vector<Eval> files{file_of("a", rows)};
+    return joined(answer_of(joined_tables(files).front(), "").warnings, "|");
+  };
+  const EvalRow steady = spread(kF16, 95, 110), wide = spread(kTurbo4, 40, 70), wider = spread(kQ4, 100, 200);
+  EXPECT_EQ(warnings({steady, kTurbo4}), "");
+  EXPECT_EQ(warnings({steady, wide, wider}),
+            "Times are noisy at 8,192 tokens: for 2 of 3 caches, p90 is more than 1.5 times p10.");
+  EXPECT_EQ(warnings({wide, wider, kTurbo2}),
+            "Times are noisy at 8,192 tokens: for all 2 caches, p90 is more than 1.5 times p10.");
+  EXPECT_EQ(warnings({wide}), "Times are noisy at 8,192 tokens: for 1 cache, p90 is more than 1.5 times p10.");
 }
 
 TEST(EvalSentence, TimesAloneNameTheFastest) {
@@ -141,8 +218,8 @@ TEST(EvalJoin, CachesOfOneNameAreOneRow) {
   const std::vector<Eval> files{file_of("speed", {speed(kF16), speed(kQ4), speed(kTurbo4)}, "folder/M"),
                                 file_of("quality", {quality(kQ4), turbo4, quality(kQ8)}, "M/")};
   EXPECT_EQ(sentence(files),
-            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of f16's memory, 2.2 times as fast at 8,192 tokens; KL "
-            "divergence 0.0011 where q4_0 (4.5 bits) costs 0.031.");
+            "turbo4 keeps 98.9% of top-1 at 4.31 bits: 27% of f16's memory and 2.2 times as fast at 8,192 tokens; KL "
+            "divergence 0.0011 where q4_0 (4.5 bits, 28% of f16's memory) costs 0.031.");
   const EvalTable table = joined_tables(files).front();
   ASSERT_EQ(table.caches.size(), 4U);
   EXPECT_EQ(table.caches[0].name, "f16");

@@ -103,6 +103,56 @@ TEST(BenchFindings, FilesAreCompared) {
   EXPECT_TRUE(says(compared(2, 0), "b takes 2 times the time of a (1 shared row)."));
 }
 
+// Who gives two files asks how they compare; what both say alike is said once.
+TEST(BenchFindings, ComparisonsComeFirst) {
+  const std::vector<BenchRow> before{bench_row("turbo4", 1024, 2)};
+  std::vector<BenchRow> after{bench_row("turbo4", 1024, 3)};
+  after[0].median_ms = after[0].p25_ms = after[0].p75_ms = 0.5;
+  const std::vector<std::string> said = bench_part({bench_of(before, "a"), bench_of(after, "b")}).findings;
+  EXPECT_EQ(said, (std::vector<std::string>{"b takes 50% of the time of a (1 shared row).",
+                                            "a: turbo4 attends 2 times as fast as f16 with 1,024 keys.",
+                                            "b: turbo4 attends 3 times as fast as f16 with 1,024 keys.",
+                                            "a, b: The middle half of samples spans 0% of the median."}));
+}
+
+TEST(BenchFindings, LaterFilesSayLittle) {
+  std::vector<BenchRow> rows;
+  for (const char* op : {"attend", "seal", "store", "rope"}) {
+    rows.push_back(bench_row("turbo4", 1024, 2));
+    rows.back().op = op;
+  }
+  std::vector<BenchRow> after = rows;
+  for (BenchRow& row : after) row.speedup_vs_f16 = 3;
+  const std::vector<std::string> said = bench_part({bench_of(rows, "a"), bench_of(after, "b")}).findings;
+  const auto of = [&](const std::string& label) {
+    return std::ranges::count_if(said, [&](const std::string& text) { return text.starts_with(label); });
+  };
+  EXPECT_EQ(of("a: "), 4);
+  EXPECT_EQ(of("b: "), 3);
+}
+
+TEST(BenchFindings, NoisyRowsAreMarkedInTheTable) {
+  std::vector<BenchRow> rows{bench_row("turbo4", 1024, 2), bench_row("turbo8", 1024, 2)};
+  EXPECT_EQ(bench_part({bench_of(rows)}).answer.find("nois"), std::string::npos);
+  rows[1].noisy = true;
+  const PagePart part = bench_part({bench_of(rows)});
+  const std::size_t row = part.answer.find("<td>turbo8</td>"), mark = part.answer.find("noisy</td>");
+  EXPECT_LT(row, mark);
+  EXPECT_NE(mark, std::string::npos);
+  EXPECT_NE(part.charts.front().html.find("Hollow marks and dashed bars are noisy rows."), std::string::npos);
+}
+
+TEST(BenchFindings, WarningsNameTheirKindAmongSeveral) {
+  std::vector<BenchRow> rows{bench_row("turbo4", 1024, 2), bench_row("turbo8", 1024, 2)};
+  rows[1].noisy = true;
+  ReportData data;
+  data.bench.push_back(bench_of(rows));
+  EXPECT_NE(page_of(data, "t").html.find(">1 of 2 rows is noisy"), std::string::npos);
+  data.distort.emplace_back().origin.label = "d";
+  EXPECT_NE(page_of(data, "t").html.find(">bench: 1 of 2 rows is noisy"), std::string::npos);
+  EXPECT_NE(page_of(data, "t").html.find(">distort: d has no rows"), std::string::npos);
+}
+
 TEST(BenchFindings, NoiseIsSaidInTheRightNumber) {
   std::vector<BenchRow> rows{bench_row("turbo4", 1024, 2), bench_row("turbo8", 1024, 2)};
   rows[0].noisy = true;
@@ -130,6 +180,30 @@ AttentionRow attention_row(const std::string& source, const std::string& codec, 
   row.bits_stored = bits;
   row.output_error = error;
   return row;
+}
+
+// Each row is the worst of its own file's sources, whatever other files have.
+TEST(DistortFindings, SourcesAreThoseOfTheRow) {
+  const auto file = [](const std::vector<std::string>& sources) {
+    Distort made;
+    made.origin.label = sources.front() + ".json";
+    for (const std::string& source : sources) made.attention.push_back(attention_row(source, "turbo4", 4.3, 0.02));
+    return made;
+  };
+  const auto has = [](const std::vector<Distort>& files, const std::string& text) {
+    return distort_part(files).answer.find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(has({file({"gaussian"})}, "values, on gaussian"));
+  EXPECT_TRUE(has({file({"gaussian", "laplace"})}, "values, the largest of 2 sources"));
+  const std::vector<Distort> apart{file({"gaussian"}), file({"laplace"})};
+  EXPECT_FALSE(has(apart, "largest"));
+  EXPECT_TRUE(has(apart, "<td>gaussian</td>"));
+  EXPECT_TRUE(has(apart, "<td>laplace</td>"));
+  const std::vector<Distort> mixed{file({"gaussian", "laplace"}), file({"uniform"})};
+  EXPECT_TRUE(has(mixed, "the largest of each file&#39;s sources"));
+  EXPECT_TRUE(has(mixed, "<td>2 sources</td>"));
+  EXPECT_TRUE(has({file({"gaussian"}), file({"gaussian"})}, "values, on gaussian"));
+  EXPECT_EQ(distort_part(apart).charts.front().html.find("recorded"), std::string::npos);
 }
 
 TEST(DistortFindings, BitsAboveTheBound) {

@@ -64,7 +64,10 @@ std::string list_of(const std::vector<PagePart>& parts) {
 std::string summary_of(const std::vector<PagePart>& parts) {
   std::string html = "<section id=\"summary\">\n";
   for (const PagePart& part : parts) {
-    for (const std::string& text : part.warnings) html += fmt::format("<p class=\"warning\">{}</p>\n", escaped(text));
+    for (const std::string& text : part.warnings) {
+      const std::string which = parts.size() > 1 ? part.kind + ": " : std::string();
+      html += fmt::format("<p class=\"warning\">{}</p>\n", escaped(which + text));
+    }
   }
   for (const PagePart& part : parts) {
     const std::string inside = findings_html(part.findings) + part.answer;

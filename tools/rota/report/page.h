@@ -19,7 +19,7 @@ struct Section {
 
 // What files of one kind give to the page. Warnings and findings are plain text.
 struct PagePart {
-  std::string title;
+  std::string kind, title;
   std::vector<std::string> warnings{}, findings{};
   std::string answer{};  // what most readers came for: a table, and perhaps charts
   std::vector<Section> charts{}, tables{};

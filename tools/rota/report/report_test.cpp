@@ -131,7 +131,7 @@ TEST_F(Reported, FilesOfOneKindAreToldApart) {
   EXPECT_GE(count(page, ">turbo3 · bench.json<"), 1U);
   std::filesystem::create_directory(path("b"));
   const std::string same_name = report(kBench + " " + write("b/bench.json", json) + " " + kBench);
-  EXPECT_GE(count(same_name, path("b/bench.json") + ": turbo"), 1U);
+  EXPECT_GE(count(same_name, kBench + ", " + path("b/bench.json") + ", " + kBench + " (2): turbo"), 1U);
   EXPECT_GE(count(same_name, kBench + " (2)"), 1U);
 }
 
@@ -304,7 +304,13 @@ TEST_F(Reported, NewListsOfDistortAreLeftOut) {
 TEST_F(Reported, WhatIsNoReportIsRefused) {
   expect_refused(path("missing.json"), "No such file or directory; wanted a file that rota bench");
   expect_refused(folder_, "Is a directory; wanted a file that rota bench");
-  for (const char* text : {"", "{", "rota", "{\"report\":\"bench\",}", "{\"a\":NaN}", "\xff"}) {
+  expect_refused(write("bad.json", std::string()), "is truncated after 0 bytes; wanted what rota bench");
+  expect_refused(write("bad.json", std::string("{")), "is truncated after 1 byte; wanted");
+  for (const std::size_t bytes : {100U, 101U, 500U, 503U, 507U}) {
+    expect_refused(write("bad.json", read(kBench).substr(0, bytes)),
+                   "is truncated after " + std::to_string(bytes) + " bytes; wanted");
+  }
+  for (const char* text : {"rota", "{\"report\":\"bench\",}", "{\"report\":\"bench\"}}", "{\"a\":NaN}", "\xff"}) {
     expect_refused(write("bad.json", std::string(text)), "is no JSON: byte ");
   }
   expect_refused(write("bad.json", std::string("[]")), "is no JSON object; wanted an object");

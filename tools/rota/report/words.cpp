@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -107,6 +109,16 @@ std::string kept_percent(double part) {
     if (text != "100" || part == 1) break;
   }
   return text + "%";
+}
+
+int digits_to_tell(double value, int digits, const Threshold& threshold) {
+  const int most = std::numeric_limits<double>::max_digits10;
+  const auto reads_right = [&](int count) {
+    const double read = std::strtod(fmt::format("{:.{}e}", value, count - 1).c_str(), nullptr);
+    return threshold.holds(read) == threshold.holds(value);
+  };
+  while (digits < most && !reads_right(digits)) ++digits;
+  return digits;
 }
 
 bool is_about_one(double ratio) { return ratio < 1 ? percent(ratio) == "100%" : number_text(ratio, 2) == "1"; }

@@ -34,6 +34,16 @@ std::string percent(double part);
 // Of a part that matters for what it lacks: 0.99996 is "99.996%", and only 1 is "100%".
 std::string kept_percent(double part);
 
+// A number that others are judged by.
+struct Threshold {
+  enum class Side { at_least, at_most };
+  double at;
+  Side side;
+  bool holds(double value) const { return side == Side::at_least ? value >= at : value <= at; }
+};
+// The fewest digits, `digits` or more, with which the number that is read is on the value's side of the threshold.
+int digits_to_tell(double value, int digits, const Threshold& threshold);
+
 // "87% of f16's speed", "1.2 times f16's speed"; where both are the same to 2 digits, "f16's speed" alone.
 std::string share_of(double ratio, std::string_view whole);
 // "2.2 times as fast as f16", "as fast as f16", "at 80% of f16's speed".
