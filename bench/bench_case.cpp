@@ -107,11 +107,14 @@ Content blank_pages(const PageFormat& format) {
 }
 
 CallCopies::Where CallCopies::add(const Content& content, std::uint64_t bytes) {
-  const auto alike = [&](const Part& part) { return part.content.name == content.name; };
+  const std::uint64_t whole = rounded_up(bytes, content.unit);
+  const auto alike = [&](const Part& part) {
+    return part.content.name == content.name && whole <= most_bytes_ - std::min(most_bytes_, part.bytes);
+  };
   auto found = std::ranges::find_if(parts_, alike);
   if (found == parts_.end()) found = parts_.insert(found, {.content = content});
   const Where where{static_cast<std::size_t>(found - parts_.begin()), found->bytes};
-  found->bytes += rounded_up(bytes, content.unit);
+  found->bytes += whole;
   return where;
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -64,6 +65,10 @@ class CallCopies {
     std::uint64_t offset_bytes;
   };
 
+  CallCopies() = default;
+  // One copy of what a buffer of the place's device does not hold lies in several.
+  explicit CallCopies(const Place& place) : most_bytes_(place.device.info().limits.max_buffer_bytes) {}
+
   // A piece of one copy. All of them come before reserve().
   Where add(const Content& content, std::uint64_t bytes);
 
@@ -86,6 +91,7 @@ class CallCopies {
     std::uint64_t bytes = 0;
   };
 
+  std::uint64_t most_bytes_ = std::numeric_limits<std::uint64_t>::max();  // of a part
   std::vector<Part> parts_{};
   std::uint64_t count_ = 1;
   std::shared_ptr<Ring> ring_{};

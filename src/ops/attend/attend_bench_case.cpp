@@ -102,34 +102,47 @@ class SideMaker {
 
 // Calls on all copies, once there is memory for them.
 struct AttendCalls {
-  explicit AttendCalls(const AttendCase& asked) : what(asked) {}
+  AttendCalls(const Place& place, const AttendCase& asked) : what(asked), copies(place) {}
+
+  void reserve(Place& place) {
+    copies.reserve(place, what.rotated_bytes);
+    place.take((query_numbers() + outs() * output_numbers()) * sizeof(float));
+  }
 
   void prepare(Device& device) {
     copies.fill(device);
     const std::uint64_t tokens = what.sequences * what.rows, heads = what.kv_heads * what.group;
-    q = View::token_major(numbers_in(device, DType::f32, tokens * heads * what.head_dim), DType::f32,
-                          {tokens, heads, what.head_dim});
+    q = View::token_major(numbers_in(device, DType::f32, query_numbers()), DType::f32, {tokens, heads, what.head_dim});
+    for (std::uint64_t at = 0; at < outs(); ++at) {
+      out.push_back(MutView::token_major(numbers_in(device, DType::f32, output_numbers()), DType::f32,
+                                         {tokens, heads, what.value_dim}));
+    }
     std::minstd_rand random(3);
     for (std::uint64_t copy = 0; copy < copies.count(); ++copy) {
       views.push_back({.k = keys.view(copies, copy, random),
                        .v = values.view(copies, copy, random),
                        .lengths = std::vector<std::uint64_t>(what.sequences, what.keys),
                        .window = what.window});
-      outs.push_back(MutView::token_major(numbers_in(device, DType::f32, tokens * heads * what.value_dim), DType::f32,
-                                          {tokens, heads, what.value_dim}));
     }
   }
 
   void record(Encoder& encoder, std::uint64_t copy) const {
-    attend(encoder, {.q = q, .kv = views[copy], .out = outs[copy], .scale = scale, .query_tokens = rows});
+    attend(encoder, {.q = q, .kv = views[copy], .out = out[copy % out.size()], .scale = scale, .query_tokens = rows});
   }
 
+  std::uint64_t query_heads() const { return what.sequences * what.rows * what.kv_heads * what.group; }
+  std::uint64_t query_numbers() const { return query_heads() * what.head_dim; }
+  std::uint64_t output_numbers() const { return query_heads() * what.value_dim; }
+  // Neighbouring calls do not wait for each other's output. One for each copy would be more memory than the copies
+  // where there are many rows.
+  std::uint64_t outs() const { return std::min<std::uint64_t>(copies.count(), 4); }
+
   AttendCase what;
-  CallCopies copies{};
+  CallCopies copies;
   SideMaker keys{what, KvSide::keys, copies}, values{what, KvSide::values, copies};
   View q{};
   std::vector<KvView> views{};
-  std::vector<MutView> outs{};
+  std::vector<MutView> out{};
   std::vector<std::uint64_t> rows = std::vector<std::uint64_t>(what.sequences, what.rows);
   double scale = 1 / std::sqrt(static_cast<double>(what.head_dim));
 };
@@ -137,8 +150,8 @@ struct AttendCalls {
 }  // namespace
 
 Work attend_work(Place& place, const AttendCase& what) {
-  const auto calls = std::make_shared<AttendCalls>(what);
-  calls->copies.reserve(place, what.rotated_bytes);
+  const auto calls = std::make_shared<AttendCalls>(place, what);
+  calls->reserve(place);
   return {.bytes = calls->keys.read_bytes() + calls->values.read_bytes(),
           .prepare = [calls, device = place.device]() mutable { calls->prepare(device); },
           .run = rotating(place.device, {calls, &calls->copies},

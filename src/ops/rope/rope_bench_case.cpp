@@ -9,7 +9,7 @@ namespace {
 
 // Calls on all copies, once there is memory for them.
 struct RopeCalls {
-  explicit RopeCalls(const RopeCase& asked) : what(asked), positions(asked.tokens) {
+  RopeCalls(const Place& place, const RopeCase& asked) : what(asked), positions(asked.tokens), copies(place) {
     std::iota(positions.begin(), positions.end(), what.first_position);
     for (const std::uint64_t heads : what.heads) {
       const std::uint64_t bytes = what.tokens * heads * what.head_dim * info(what.dtype).bytes;
@@ -48,7 +48,7 @@ struct RopeCalls {
 
   RopeCase what;
   std::vector<std::int64_t> positions;
-  CallCopies copies{};
+  CallCopies copies;
   std::vector<Places> places{};
   std::vector<RopeTensor> tensors{};
 };
@@ -63,7 +63,7 @@ std::uint64_t RopeCase::tensor_bytes() const {
 std::uint64_t RopeCase::copy_bytes() const { return tensor_bytes() * (in_place ? 1 : 2); }
 
 Work rope_work(Place& place, const RopeCase& what) {
-  const auto calls = std::make_shared<RopeCalls>(what);
+  const auto calls = std::make_shared<RopeCalls>(place, what);
   calls->copies.reserve(place, what.rotated_bytes);
   return {.bytes = 2 * what.tensor_bytes(),
           .prepare = [calls, device = place.device]() mutable { calls->prepare(device); },

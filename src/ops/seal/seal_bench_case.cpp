@@ -16,7 +16,7 @@ struct Side {
 // The memory that calls go round through.
 class Sides {
  public:
-  explicit Sides(const SealCase& what) : what_(what) {
+  Sides(const Place& place, const SealCase& what) : copies(place), what_(what) {
     for (const PageFormat& format : what.formats) {
       const std::uint64_t numbers_of_page = std::uint64_t{format.tokens} * format.head_dim;
       const std::uint64_t all = what.pages * what.heads;
@@ -38,7 +38,7 @@ class Sides {
     return std::span(all_).subspan(places_.size() * copy, places_.size());
   }
 
-  CallCopies copies{};
+  CallCopies copies;
   std::uint64_t call_bytes = 0;
 
  private:
@@ -65,7 +65,7 @@ class Sides {
 };
 
 std::shared_ptr<Sides> sides_of(Place& place, const SealCase& what) {
-  const auto sides = std::make_shared<Sides>(what);
+  const auto sides = std::make_shared<Sides>(place, what);
   sides->copies.reserve(place, what.rotated_bytes);
   return sides;
 }

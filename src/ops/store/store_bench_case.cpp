@@ -12,7 +12,7 @@ namespace {
 
 // Calls on all copies, once there is memory for them.
 struct StoreCalls {
-  explicit StoreCalls(const StoreCase& asked) : what(asked) {
+  StoreCalls(const Place& place, const StoreCase& asked) : what(asked), copies(place) {
     for (const StoreCase::Side& side : what.sides) {
       const std::uint64_t from_bytes = what.heads * side.dim * info(side.from).bytes;
       const std::uint64_t to_bytes = what.heads * side.dim * info(side.to).bytes;
@@ -55,7 +55,7 @@ struct StoreCalls {
   StoreCase what;
   std::uint64_t slots = what.slots == 0 ? what.tokens : what.slots;
   std::uint64_t call_bytes = 0;
-  CallCopies copies{};
+  CallCopies copies;
   std::vector<Places> places{};
   std::vector<StorePair> pairs{};
   std::optional<Counter> counter{};
@@ -64,7 +64,7 @@ struct StoreCalls {
 }  // namespace
 
 Work store_work(Place& place, const StoreCase& what) {
-  const auto calls = std::make_shared<StoreCalls>(what);
+  const auto calls = std::make_shared<StoreCalls>(place, what);
   calls->copies.reserve(place, what.rotated_bytes);
   return {.bytes = calls->call_bytes,
           .prepare = [calls, device = place.device]() mutable { calls->prepare(device); },

@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/show.h"
 #include "cli/table.h"
+#include "cli/written.h"
 #include "model/model.h"
 
 namespace rota::tool {
@@ -36,10 +37,7 @@ std::vector<Device> open_devices(const BenchOptions& options, TraceFile& trace) 
     return devices;
   }
   for (const std::uint64_t threads : options.threads) {
-    if (threads == 0 || threads > 1024) {
-      throw Failure(Exit::usage, fmt::format("-t is {}; wanted 1 to 1024", threads), "rota bench --help");
-    }
-    device.threads = static_cast<std::uint32_t>(threads);
+    device.threads = thread_count(threads, "bench");
     devices.push_back(Device::open(device).value());
     if (devices.back().info().kind != DeviceKind::cpu) {
       throw Failure(Exit::usage, fmt::format("-t counts threads of the CPU, and {} is none", options.device),
@@ -74,16 +72,16 @@ void state_once(Report& report) {
 // All cases of an op, beside what their devices read.
 class Bench {
  public:
-  Bench(const BenchOptions& options, Session& session)
+  Bench(const BenchOptions& options, Session& session, TraceFile& trace)
       : options_(options),
         session_(session),
         model_(named_model(options)),
-        devices_(open_devices(options, trace_)),
+        devices_(open_devices(options, trace)),
         cases_(bench_cases(options, model_, devices_.size())) {}
 
   Report run(const Invocation& invocation) {
     std::vector<bench::Place> places;
-    std::uint64_t left = devices_.front().info().memory_bytes / 5 * 4;
+    MemoryLeft left = memory_of(devices_.front(), cases_.front().shape.rotated_bytes);
     for (const Device& device : devices_) {
       places.push_back(place_of(device, left));
       works_.push_back(make_read(places.back()));
@@ -92,7 +90,6 @@ class Bench {
     session_.prepare(works_);
     for (const bench::Work& work : works_) contenders_.push_back({work.run});
     session_.sample(contenders_);
-    if (!options_.trace.empty()) trace_.write(options_.trace);
     return report(invocation);
   }
 
@@ -148,7 +145,8 @@ class Bench {
     made.after =
         "\nms: median of one call. spread: between the quarters of its samples. of read: its bytes per second, as a "
         "share of"
-        "\nwhat the device reads in the same round. vs f16: how many times as fast.\n";
+        "\nwhat the device reads in the same round.";
+    made.after += options_.op == "seal" ? "\n" : " vs f16: how many times as fast.\n";
     if (model_) made.after += model_legend();
     session_.describe(made, cases_.size());
     add_rows(made);
@@ -183,7 +181,6 @@ class Bench {
 
   const BenchOptions& options_;
   Session& session_;
-  TraceFile trace_{};
   std::optional<Model> model_;
   std::vector<Device> devices_;
   std::vector<BenchCase> cases_;
@@ -191,7 +188,7 @@ class Bench {
   std::vector<Contender> contenders_{};  // as works
 };
 
-Report run_calls(BenchOptions options, Session& session, const Invocation& invocation) {
+Report run_calls(BenchOptions options, Session& session, TraceFile& trace, const Invocation& invocation) {
   if (!options.model.empty() || options.rotate_mib) {
     throw Failure(Exit::usage, "rota bench call knows neither --model nor --rotate: it is about one call, and warm",
                   "rota bench call");
@@ -200,18 +197,19 @@ Report run_calls(BenchOptions options, Session& session, const Invocation& invoc
   if (options.codecs.k.empty() && options.codecs.v.empty()) options.codecs = {{"turbo4"}, {"turbo4"}};
   if (options.threads.empty() && options.device == "cpu") options.threads = {1, 2};
   options.rotate_mib = 0;
-  TraceFile trace;
-  Report report =
-      bench_calls({.devices = open_devices(options, trace), .shapes = call_shapes(options)}, session, invocation);
-  if (!options.trace.empty()) trace.write(options.trace);
-  return report;
+  return bench_calls({.devices = open_devices(options, trace), .shapes = call_shapes(options)}, session, invocation);
 }
 
 void run_bench(const BenchOptions& options, Invocation& invocation) {
   Session session(options.seconds_in_all());
-  const Report report =
-      options.op == kCall ? run_calls(options, session, invocation) : Bench(options, session).run(invocation);
+  TraceFile trace;
+  if (!options.trace.empty()) check_writable(options.trace);
+  const Report report = options.op == kCall ? run_calls(options, session, trace, invocation)
+                                            : Bench(options, session, trace).run(invocation);
+  // What was measured is shown whether or not there is room for the trace.
   print(report, options.output);
+  flush_out();
+  if (!options.trace.empty()) trace.write(options.trace);
   invocation.exit = session.exit();
 }
 

@@ -81,7 +81,10 @@ TEST(Bench, ATraceHasEveryCommandWithItsCallAndTime) {
   EXPECT_GT(recorded, 0);
   EXPECT_EQ(trace.at("otherData").at("commands_left_out"), 0);
   expect_failure("attend -c 256 --trace /nowhere/trace.json" + kSmall, 1, "/nowhere/trace.json: No such file");
-  expect_failure("attend -c 256 --trace /dev/full" + kSmall, 1, "/dev/full: No space left on device");
+  const Output full = run_tool("bench attend -c 256 --trace /dev/full" + kSmall);
+  EXPECT_EQ(full.exit_code, 1);
+  EXPECT_TRUE(contains(full, "/dev/full: No space left on device")) << full.text;
+  EXPECT_TRUE(contains(full, "spread: between the quarters")) << "the table is not lost\n" << full.text;
 }
 
 TEST(Bench, CallsAreTimedAloneAndTogetherBesideEmptyLoops) {
@@ -271,7 +274,9 @@ TEST(Bench, WhatCannotBeMeasuredIsRefused) {
     expect_failure(std::string("attend ") + size + " " + huge, 2, "more than any memory holds");
   }
   expect_failure("attend --window 0", 2, "--window is 0; wanted at least 1");
-  expect_failure("attend -c 1000000000", 1, "are needed on cpu than the");
+  expect_failure("attend -c 1000000000", 1,
+                 "that rota takes of its memory\ntry: fewer cases at a time, or less memory");
+  expect_failure("attend -c 1000000000 --rotate 64", 1, "memory\ntry: fewer cases at a time, or smaller ones\n");
   expect_failure("attend -c 4096,-1", 2, "-c is \"-1\"; wanted a whole number");
   expect_failure("attend --seconds 0.01", 2, "--seconds");
   for (const std::string& threads : {std::string("0"), std::string("1025"), huge}) {

@@ -155,7 +155,7 @@ Report bench_calls(const CallCases& cases, Session& session, const Invocation& i
   std::vector<Subject> subjects;
   std::vector<Contender> contenders;
   std::vector<bench::Work> works;
-  std::uint64_t left = cases.devices.front().info().memory_bytes / 5 * 4;
+  MemoryLeft left = memory_of(cases.devices.front(), 0);
   for (const Device& device : cases.devices) {
     const DeviceInfo& info = device.info();
     bench::Place place = place_of(device, left);

@@ -65,15 +65,21 @@ Work seal_of(Place& place, const BenchShape& shape) {
 
 }  // namespace
 
-Place place_of(const Device& device, std::uint64_t& memory_left) {
-  const auto take = [id = device.info().id, &memory_left](std::uint64_t bytes) {
-    if (bytes > memory_left) {
+MemoryLeft memory_of(const Device& device, std::uint64_t rotated_bytes) {
+  return {device.info().memory_bytes / 5 * 4, rotated_bytes};
+}
+
+Place place_of(const Device& device, MemoryLeft& left) {
+  const auto take = [id = device.info().id, most = memory_of(device, 0).bytes, &left](std::uint64_t bytes) {
+    constexpr std::uint64_t kFew = std::uint64_t{64} << 20;
+    if (bytes > left.bytes) {
       throw Failure(Exit::failed_check,
-                    fmt::format("{} more are needed on {} than the {} that rota takes of its memory", bytes_text(bytes),
-                                id, bytes_text(memory_left)),
-                    "fewer cases at a time, or less memory to go round through: --rotate 64");
+                    fmt::format("{} more are needed on {}, and {} are left of the {} that rota takes of its memory",
+                                bytes_text(bytes), id, bytes_text(left.bytes), bytes_text(most)),
+                    left.rotated_bytes > kFew ? "fewer cases at a time, or less memory to go round through: --rotate 64"
+                                              : "fewer cases at a time, or smaller ones");
     }
-    memory_left -= bytes;
+    left.bytes -= bytes;
   };
   return {.device = device, .take = take};
 }

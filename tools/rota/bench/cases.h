@@ -14,8 +14,16 @@ namespace rota::tool {
 // Of other ops than attend, keys are tokens, and what they do not know is left aside.
 using BenchShape = bench::AttendCase;
 
-// Takes from `memory_left`, and fails where there is less. It outlives the place.
-bench::Place place_of(const Device& device, std::uint64_t& memory_left);
+// Of the memory of a device, and what else is asked for.
+struct MemoryLeft {
+  std::uint64_t bytes = 0;
+  std::uint64_t rotated_bytes = 0;  // that each case goes round through
+};
+
+MemoryLeft memory_of(const Device& device, std::uint64_t rotated_bytes);
+
+// Takes from `left`, and fails where there is less. It outlives the place.
+bench::Place place_of(const Device& device, MemoryLeft& left);
 
 // `op` is one of kBenchOps.
 bench::Work make_work(bench::Place& place, const std::string& op, const BenchShape& shape);

@@ -104,7 +104,27 @@ TEST_F(SharedCopies, AreOneForAllLengthsOfACache) {
     bench::attend_work(place,
                        {.kv_heads = 1, .head_dim = 64, .value_dim = 64, .keys = keys, .rotated_bytes = kRotated});
   }
-  EXPECT_EQ(taken, kRotated);
+  constexpr std::uint64_t kCopiesOf2048 = 2, kOuts = 4, kHeadBytes = 4 * 64 * sizeof(float);
+  EXPECT_EQ(taken, kRotated + (3 + kOuts + kOuts + kCopiesOf2048) * kHeadBytes) << "with queries and outputs";
+}
+
+TEST_F(SharedCopies, CountFewOutputs) {
+  // 2,048 query tokens over 128 keys: outputs are much larger than the cache.
+  bench::attend_work(
+      place, {.kv_heads = 1, .head_dim = 64, .value_dim = 64, .keys = 128, .rows = 2048, .rotated_bytes = kRotated});
+  constexpr std::uint64_t kOutput = std::uint64_t{2048} * 4 * 64 * sizeof(float);
+  EXPECT_EQ(taken, kRotated + 5 * kOutput) << "queries, and 4 outputs for 32 copies";
+}
+
+TEST_F(SharedCopies, OfMoreThanABufferLieInSeveral) {
+  const std::uint64_t most = place.device.info().limits.max_buffer_bytes;
+  CallCopies copies(place);
+  const CallCopies::Where k = copies.add(bench::numbers(DType::f16), most / 128 * 64);
+  const CallCopies::Where v = copies.add(bench::numbers(DType::f16), most / 128 * 64);
+  const CallCopies::Where more = copies.add(bench::numbers(DType::f16), 6400);
+  EXPECT_EQ(k.part, v.part);
+  EXPECT_NE(more.part, k.part);
+  EXPECT_EQ(more.inside, 0U);
 }
 
 }  // namespace

@@ -199,6 +199,11 @@ std::vector<CodecPair> CodecLists::pairs() const {
   return made;
 }
 
+std::uint32_t thread_count(std::uint64_t asked, std::string_view command) {
+  if (asked >= 1 && asked <= 1024) return static_cast<std::uint32_t>(asked);
+  throw Failure(Exit::usage, fmt::format("-t is {}; wanted 1 to 1024", asked), fmt::format("rota {} --help", command));
+}
+
 void add_codecs(CLI::App& command, CodecLists& codecs) {
   const auto add = [&](const char* name, std::vector<std::string>& list, const char* what) {
     add_texts(

@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rota/kv_spec.h"
@@ -65,6 +66,9 @@ CLI::Option& add_number(CLI::App& command, const std::string& names, std::option
                         const std::string& description);
 CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description);
+
+// What -t says, if it is 1 to 1024; else throws a Failure that points to the command's help.
+std::uint32_t thread_count(std::uint64_t asked, std::string_view command);
 
 // Whole numbers of tokens, which may be written 128k or 1m: 1024s, and 1024s of them.
 CLI::Option& add_tokens(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,

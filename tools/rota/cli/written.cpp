@@ -22,6 +22,10 @@ std::string why(int error) {
                 "the same into another file, or to a disk with room");
 }
 
+[[noreturn]] void fail_file(const std::string& path, int error) {
+  throw Failure(Exit::failed_check, fmt::format("{}: {}; wanted a file to write", path, why(error)));
+}
+
 }  // namespace
 
 std::string shown(std::string_view text) {
@@ -56,7 +60,12 @@ void write_file(const std::string& path, std::string_view bytes) {
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
-  if (!file) throw Failure(Exit::failed_check, fmt::format("{}: {}; wanted a file to write", path, why(errno)));
+  if (!file) fail_file(path, errno);
+}
+
+void check_writable(const std::string& path) {
+  errno = 0;
+  if (!std::ofstream(path, std::ios::binary | std::ios::app)) fail_file(path, errno);
 }
 
 }  // namespace rota::tool

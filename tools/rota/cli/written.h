@@ -19,6 +19,9 @@ void write_error(std::string_view text);
 // A file of these bytes. Throws a Failure that names it where it cannot be written to its last byte.
 void write_file(const std::string& path, std::string_view bytes);
 
+// Throws the same Failure where the file cannot be opened for writing. Leaves what is in it.
+void check_writable(const std::string& path);
+
 // What a terminal would obey instead of showing is a question mark; lines and tabs stay.
 std::string shown(std::string_view text);
 

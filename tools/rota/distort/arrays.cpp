@@ -16,11 +16,6 @@ namespace {
 
 constexpr std::string_view kNpy = ".npy";
 
-struct NamedType {
-  std::string_view name;
-  NumberType type;
-};
-
 constexpr NamedType kRawTypes[] = {
     {"f16", NumberType::f16}, {"bf16", NumberType::bf16}, {"f32", NumberType::f32}, {"f64", NumberType::f64}};
 

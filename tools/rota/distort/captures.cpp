@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "rota/codec.h"
+#include "rota/view.h"
 
 namespace rota::tool {
 namespace {
 
-// As seal reads what f16 does not hold. Exact attention reads it so, too: else it had no result to compare with.
+// As seal reads NaN, infinity and what is beyond f16. Exact attention reads it so, too: else it had no result to
+// compare with.
 std::uint64_t make_finite(Array& array) {
   constexpr float kLargest = 65504;
   // Numbers below it are rounded down to the largest.
@@ -52,6 +54,26 @@ std::vector<float> queries_of(const CaptureFiles& files, const Array& from, std:
     }
   }
   return queries;
+}
+
+std::uint64_t numbers_in(const ArrayFile& array) {
+  std::uint64_t count = 1;
+  for (const std::uint64_t size : array.header.shape) count = detail::saturating_multiply(count, size);
+  return count;
+}
+
+// All numbers of its arrays, one of these as the file has it, and a head's own copy.
+std::uint64_t reading_bytes(const CaptureFiles& files) {
+  std::uint64_t numbers = 0, largest = 0;
+  const auto add = [&](const ArrayFile& array) {
+    numbers = saturating_add(numbers, numbers_in(array));
+    largest = std::max(largest, detail::saturating_multiply(numbers_in(array), bytes_of(array.header.type)));
+  };
+  add(files.keys);
+  add(files.values);
+  if (files.queries) add(*files.queries);
+  const std::uint64_t read = saturating_add(numbers, numbers / files.kv_heads);
+  return saturating_add(detail::saturating_multiply(read, sizeof(float)), largest);
 }
 
 bool is_digit(char character) { return character >= '0' && character <= '9'; }
@@ -101,6 +123,15 @@ Status check_head_dim(std::uint64_t dim) {
   // What no format has room for is refused as the largest number is.
   const auto head_dim = static_cast<std::uint32_t>(std::min<std::uint64_t>(dim, UINT32_MAX));
   return check(PageFormat{.codec = turbo(4), .side = KvSide::keys, .head_dim = head_dim});
+}
+
+LargestFile largest_file(const Source& source) {
+  LargestFile largest;
+  for (const CaptureFiles& files : source.files) {
+    const std::uint64_t bytes = reading_bytes(files);
+    if (bytes > largest.bytes) largest = {files.keys.name, bytes};
+  }
+  return largest;
 }
 
 std::optional<Capture> CaptureReader::next() {

@@ -58,9 +58,18 @@ struct Source {
 
 // What reading changed.
 struct Changed {
+  // NaN, infinite or beyond f16.
   std::uint64_t non_finite_keys = 0, non_finite_values = 0;
   std::uint64_t rounded = 0;  // numbers of f64 that f32 does not hold
 };
+
+// The file whose numbers take most while its heads are read, and how much that is. None of random numbers.
+struct LargestFile {
+  std::string name{};
+  std::uint64_t bytes = 0;
+};
+
+LargestFile largest_file(const Source& source);
 
 // Gives a source's heads, in order. Throws what names the file that is wrong.
 class CaptureReader {

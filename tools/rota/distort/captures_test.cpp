@@ -226,8 +226,7 @@ TEST_F(Captures, LongTextsAreSampled) {
   const Output text = distort(path("a"));
   EXPECT_TRUE(contains(text, "64 of 844 queries per head, 95 % interval\n")) << text.text;
   EXPECT_TRUE(contains(text, "+-")) << text.text;
-  const auto some = json("a"), all = json("a", "--sample all"), zero = json("a", "--sample 0");
-  EXPECT_EQ(zero.at("attention"), all.at("attention"));
+  const auto some = json("a"), all = json("a", "--sample all");
   EXPECT_FALSE(all.at("attention").at(0).contains("kl_interval"));
   const auto &row = some.at("attention").at(1), &whole = all.at("attention").at(1);
   for (const std::string key : {"logit_error", "kl", "output_error"}) {
@@ -289,6 +288,52 @@ TEST_F(Captures, NpzFilesAreReadAsTheirArraysAre) {
   EXPECT_EQ(measured("bare.npz"), wanted);
   zip("a", "lzma.npz", "ZIP_LZMA");
   expect_refused("lzma.npz", "is compressed by method 14; wanted a file of numpy.savez");
+}
+
+TEST_F(Captures, WhatDoesNotFitIntoMemoryIsRefused) {
+  // Files with nothing in them but their size.
+  for (const char* part : {"a/x_k", "a/x_v"}) {
+    write(std::string(part) + ".json", R"({"dtype": "f16", "shape": [17179869184, 16]})");
+    write(std::string(part) + ".raw", "");
+    std::filesystem::resize_file(path(std::string(part) + ".raw"), std::uintmax_t{1} << 39U);
+  }
+  expect_refused("a/x_k.raw", "are needed for one of its heads, and rota takes ");
+}
+
+TEST_F(Captures, ArraysOfOneNameAreRefused) {
+  for (const char* part : {"q", "k", "v"}) write_floats(std::string("a/x_") + part, {kTokens, kDim}, numbers(1, 5));
+  write_floats("a/x.k", {kTokens, kDim}, numbers(1, 6));
+  const Output files = distort(path("a"));
+  EXPECT_EQ(files.exit_code, 1);
+  EXPECT_TRUE(contains(files, "is the same part of a capture as ")) << files.text;
+  EXPECT_TRUE(contains(files, path("a/x.k.npy")) && contains(files, path("a/x_k.npy"))) << files.text;
+  zip("a", "a.npz", "ZIP_STORED");
+  expect_refused("a.npz", ": x.k: is the same part of a capture as " + path("a.npz") + ": x_k; wanted one");
+}
+
+TEST_F(Captures, TheEndingThatIsNamedIsRead) {
+  for (const char* part : {"q", "k", "v"}) {
+    const std::string name = std::string("a/x_") + part;
+    write_floats(name, {kTokens, kDim}, numbers(1, 5));
+    write(name + ".raw", bytes_of(numbers(1, 6)));
+    write(name + ".json", R"({"dtype": "f32", "shape": [400, 16]})");
+    write_floats(std::string("b/x_") + part, {kTokens, kDim}, numbers(1, 6));
+  }
+  EXPECT_EQ(measured("a/x_k.raw"), measured("b"));
+  EXPECT_EQ(measured("a/x_k.npy"), measured("a"));
+  EXPECT_NE(measured("a"), measured("b"));
+}
+
+TEST_F(Captures, WhatHasNothingToShowIsLeftOut) {
+  for (const char* part : {"q", "k", "v"}) write_floats(std::string("a/x_") + part, {kTokens, kDim}, numbers(1, 5));
+  const auto options = json("a", "--page 64 --tail 300").at("options");
+  ASSERT_EQ(options.size(), 4U);
+  for (const auto& row : options) EXPECT_EQ(row.at("page"), 64) << "no page of 128 is sealed";
+  constexpr const char* kNothing = "--per layer has nothing to show: no name of a capture says its layer.\n";
+  EXPECT_TRUE(contains(distort(path("a") + " --per layer"), kNothing));
+  EXPECT_FALSE(contains(distort(path("a") + " --per head"), "nothing to show"));
+  EXPECT_TRUE(contains(distort("--random gaussian --codecs turbo4 --per head"),
+                       "--per head has nothing to show: random numbers are of no model.\n"));
 }
 
 TEST_F(Captures, NpzFilesThatLieAreRefused) {

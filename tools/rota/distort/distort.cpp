@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,6 +29,8 @@ namespace {
 
 constexpr std::uint64_t kAllQueriesTokens = 1024, kSampledQueries = 64;  // all up to so many tokens, else so many
 
+constexpr std::string_view kLessMemory = "a capture of fewer tokens or heads, or fewer codecs: --codecs turbo4";
+
 struct Options {
   std::string captures{};
   std::vector<std::string> random{};
@@ -36,6 +40,7 @@ struct Options {
   std::optional<double> scale{};
   std::vector<std::string> codecs{};
   std::string sample{}, per{};
+  std::optional<std::uint64_t> queries{};  // what `sample` says; 0 for all
   std::optional<std::uint64_t> threads{};
   Output output = Output::text;
 };
@@ -68,8 +73,7 @@ std::vector<Trial> trials_for(const Options& options) {
 
 // Queries of a head, 0 for all.
 std::uint64_t sample_of(const Options& options, const Source& source) {
-  if (options.sample.empty()) return source.tokens <= kAllQueriesTokens ? 0 : kSampledQueries;
-  return options.sample == "all" ? 0 : std::stoull(options.sample);
+  return options.queries.value_or(source.tokens <= kAllQueriesTokens ? 0 : kSampledQueries);
 }
 
 std::uint32_t threads_of(const Options& options) {
@@ -109,6 +113,7 @@ class Distortion {
                                              where, setting.tokens)});
     }
     DistortMeter meter(setting, trials_for(options_), threads_of(options_));
+    check_memory(source, meter);
     CaptureReader reader(source);
     measure(source, reader, meter);
     add_rows(source, meter, reader.changed());
@@ -129,10 +134,27 @@ class Distortion {
     report_.before +=
         "\nbits: per number as stored. error: |x' - x|^2 / |x|^2. theory: what it is for normal numbers. Shannon: the "
         "least that so\nmany bits allow. largest: the largest |x' - x|, by the root mean square of x.\n\n";
+    if (!options_.per.empty() && !shows_parts_) {
+      report_.after += fmt::format(
+          "\n--per {} has nothing to show: {}.\n", options_.per,
+          options_.captures.empty() ? "random numbers are of no model" : "no name of a capture says its layer");
+    }
     return std::move(report_);
   }
 
  private:
+  // A small file may say that it inflates to more than any memory. What a head takes is known before one is read.
+  void check_memory(const Source& source, const DistortMeter& meter) const {
+    const LargestFile largest = largest_file(source);
+    const std::uint64_t needed = saturating_add(largest.bytes, meter.head_bytes());
+    const std::uint64_t most = device_.info().memory_bytes / 5 * 4;
+    if (needed <= most || largest.name.empty()) return;
+    throw Failure(Exit::failed_check,
+                  fmt::format("{}: {} are needed for one of its heads, and rota takes {} of the memory of {}",
+                              largest.name, bytes_text(needed), bytes_text(most), device_.info().id),
+                  std::string(kLessMemory));
+  }
+
   void measure(const Source& source, CaptureReader& reader, DistortMeter& meter) {
     Progress progress(source.name);
     std::vector<Capture> heads;
@@ -167,6 +189,7 @@ class Distortion {
     if (!options_.per.empty()) {
       rows.per = options_.per == "head" ? Per::head : Per::layer;
       rows.parts = rows.per == Per::head ? heads : layers;
+      shows_parts_ = shows_parts_ || !rows.parts.empty();
     }
     report_.after += attention_text(rows, options_.output) + parts_text(rows, options_.output);
   }
@@ -174,19 +197,41 @@ class Distortion {
   const Options& options_;
   Device device_;
   Report report_{};
-  std::string before_{};  // of all sources, in text
+  std::string before_{};      // of all sources, in text
+  bool shows_parts_ = false;  // any that --per asks for
 };
 
-void check(const Options& options) {
+// Queries of each head, 0 for all; none for what is neither.
+std::optional<std::uint64_t> read_sample(const std::string& text) {
+  constexpr std::size_t kMostDigits = 9;
+  if (text == "all") return 0;
+  if (text.size() > kMostDigits || text.find_first_not_of("0123456789") != std::string::npos) return {};
+  const std::uint64_t number = std::stoull(text);
+  return number < 2 ? std::nullopt : std::optional(number);
+}
+
+void check(Options& options) {
   const auto refuse = [](const std::string& what) { throw Failure(Exit::usage, what, "rota distort --help"); };
   if (options.page != 64 && options.page != 128) refuse(fmt::format("--page is {}; wanted 64 or 128", options.page));
-  if (options.threads && (*options.threads == 0 || *options.threads > 1024)) {
-    refuse(fmt::format("-t is {}; wanted 1 to 1024", *options.threads));
-  }
-  constexpr std::size_t kMostDigits = 9;
-  const bool digits = options.sample.find_first_not_of("0123456789") == std::string::npos;
-  if (options.sample != "all" && (!digits || options.sample.size() > kMostDigits || options.sample == "1")) {
+  if (options.threads) thread_count(*options.threads, "distort");
+  if (options.sample.empty()) return;
+  options.queries = read_sample(options.sample);
+  if (!options.queries) {
     refuse(fmt::format("--sample is {}; wanted 2 or more queries of each head, or all", options.sample));
+  }
+}
+
+void add_captures(Distortion& distortion, const std::string& path) {
+  const auto too_little = [&] {
+    return Failure(Exit::failed_check, path + ": there is too little memory for its heads", std::string(kLessMemory));
+  };
+  try {
+    distortion.add(open_source(path));
+  } catch (const std::bad_alloc&) {
+    throw too_little();
+  } catch (const BadResult& bad) {
+    if (bad.error().code == Errc::out_of_memory) throw too_little();
+    throw;
   }
 }
 
@@ -201,7 +246,7 @@ void run(Options options, const Invocation& invocation) {
     throw Failure(Exit::usage, "--head-dim: " + status.error().message, "rota distort --help");
   }
   Distortion distortion(options, invocation);
-  if (!options.captures.empty()) distortion.add(open_source(options.captures));
+  if (!options.captures.empty()) add_captures(distortion, options.captures);
   for (const std::string& name : options.random) distortion.add(random_source(name, dim));
   print(std::move(distortion).report(), options.output);
 }

@@ -156,10 +156,17 @@ TEST(Distort, PrintsTheSameNumbersInEveryFormat) {
 }
 
 TEST(Distort, TellsWrongUsageFromAMissingDevice) {
-  for (const char* option :
-       {"-o xml", "--page 100", "--tail -1", "--sinks x", "--scale 0", "--scale nan", "--scale inf", "--head-dim 64",
-        "--random cauchy", "--random gaussian --head-dim 24", "--codecs turbo7", "--codecs turbo4,q8_0", "--sample 1",
-        "--sample -4", "--sample some", "--per token", "-t 0", "-t 1025"}) {
+  for (const char* option : {"-o xml",          "--page 100",
+                             "--tail -1",       "--sinks x",
+                             "--scale 0",       "--scale nan",
+                             "--scale inf",     "--head-dim 64",
+                             "--random cauchy", "--random gaussian --head-dim 24",
+                             "--codecs turbo7", "--codecs turbo4,q8_0",
+                             "--sample 1",      "--sample 0",
+                             "--sample 00",     "--sample 01",
+                             "--sample -4",     "--sample some",
+                             "--per token",     "-t 0",
+                             "-t 1025"}) {
     EXPECT_EQ(run("distort " + kCaptures + " " + option).exit_code, 2) << option;
   }
   const Output missing = run("distort --device vulkan:77 " + kCaptures);
@@ -313,7 +320,14 @@ TEST_F(Distorted, FolderWithoutCapturesIsRefused) {
   std::filesystem::remove(path("a_v.npy"));
   const Output none = distort();
   EXPECT_EQ(none.exit_code, 1);
-  EXPECT_TRUE(contains(none, folder_ + ": no captures; wanted NAME_q, NAME_k")) << none.text;
+  EXPECT_TRUE(contains(none, folder_ + ": a: has k, and no v; wanted NAME_q, NAME_k")) << none.text;
+  std::filesystem::remove(path("a_k.npy"));
+  const Output lone = distort();
+  EXPECT_TRUE(contains(lone, folder_ + ": a: has q, and no k and no v; wanted")) << lone.text;
+  std::filesystem::remove(path("a_q.npy"));
+  const Output empty = distort();
+  EXPECT_EQ(empty.exit_code, 1);
+  EXPECT_TRUE(contains(empty, folder_ + ": no captures; wanted NAME_q, NAME_k")) << empty.text;
   const Output missing = run("distort " + path("missing"));
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_TRUE(contains(missing, path("missing") + ": No such file or directory; wanted")) << missing.text;
@@ -413,7 +427,7 @@ TEST_F(Distorted, NumbersThatAreNotFiniteAreCounted) {
   write("a_k.npy", keys);
   const Output output = distort();
   EXPECT_EQ(output.exit_code, 0);
-  EXPECT_TRUE(contains(output, "Not finite: 1 numbers in keys, 0 in values.")) << output.text;
+  EXPECT_TRUE(contains(output, "NaN, infinite or beyond f16: 1 numbers in keys, 0 in values.")) << output.text;
   EXPECT_FALSE(contains(output, "nan")) << output.text;
   std::string queries = read("a_q.npy");
   queries.back() = '\x7e';

@@ -5,6 +5,7 @@
 
 #include "distort/tiles.h"
 #include "distort/workers.h"
+#include "rota/view.h"
 
 namespace rota::tool {
 namespace {
@@ -54,10 +55,15 @@ Measure sum_of(std::span<const HeadMeasure> heads, std::span<const Trial> trials
 DistortMeter::DistortMeter(const Setting& setting, std::vector<Trial> trials, std::uint32_t threads)
     : setting_(setting), trials_(std::move(trials)), threads_(std::max(threads, 1U)) {}
 
+std::uint64_t DistortMeter::head_bytes() const {
+  std::uint64_t bytes = 2 * (trials_.size() + 1) * sizeof(float);
+  for (const std::uint64_t factor : {setting_.tokens, setting_.dim}) bytes = detail::saturating_multiply(bytes, factor);
+  return bytes;
+}
+
 std::uint64_t DistortMeter::heads_at_once() const {
   constexpr std::uint64_t kBytes = std::uint64_t{1} << 28U;
-  const std::uint64_t head_bytes = 2 * (trials_.size() + 1) * setting_.tokens * setting_.dim * sizeof(float);
-  return std::max<std::uint64_t>(kBytes / head_bytes, 1);
+  return std::max<std::uint64_t>(kBytes / head_bytes(), 1);
 }
 
 void DistortMeter::step_done(std::uint64_t steps) {

@@ -45,6 +45,8 @@ class DistortMeter {
   // on the number of threads nor on what else is in the span.
   void add(Device& device, std::span<const Capture> captures, const std::function<void(double share)>& done);
 
+  // What one head takes while it is measured.
+  std::uint64_t head_bytes() const;
   // How many heads add() should take at once.
   std::uint64_t heads_at_once() const;
 

@@ -24,11 +24,6 @@ constexpr std::uint64_t kLengthOffset = kMagic.size() + 2;  // of the header's l
 constexpr std::size_t kLongestQuote = 32;                   // of a file's own words in a message
 constexpr auto kTooLarge = std::numeric_limits<std::uint64_t>::max();
 
-struct NamedType {
-  std::string_view name;
-  NumberType type;
-};
-
 // NumPy knows no bf16: what ml_dtypes has of it is saved as two bytes without a meaning.
 constexpr NamedType kTypes[] = {{"<f2", NumberType::f16},  {"<f4", NumberType::f32},  {"<f8", NumberType::f64},
                                 {"<V2", NumberType::bf16}, {"|V2", NumberType::bf16}, {"bfloat16", NumberType::bf16}};

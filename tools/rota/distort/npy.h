@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "distort/bytes.h"
@@ -15,6 +16,12 @@ namespace rota::tool {
 enum class NumberType { f16, bf16, f32, f64 };
 
 std::uint64_t bytes_of(NumberType type);
+
+// As files say it.
+struct NamedType {
+  std::string_view name;
+  NumberType type;
+};
 
 struct NpyHeader {
   NumberType type = NumberType::f16;

@@ -35,6 +35,8 @@ struct Part {
   std::optional<ArrayFile> array{};
 };
 
+std::string name_of(const Part& part) { return part.array ? part.array->name : part.path.string(); }
+
 struct Parts {
   std::optional<Part> q{}, k{}, v{};
 
@@ -59,6 +61,10 @@ std::optional<PartName> part_name(std::string_view text) {
   return PartName{std::string(text), part};
 }
 
+[[noreturn]] void fail_same(const Part& one, const Part& other) {
+  fail(name_of(one), fmt::format("is the same part of a capture as {}", name_of(other)), "one array for each part");
+}
+
 bool is_part(std::string_view name) { return part_name(name).has_value(); }
 
 void add_npz(const std::filesystem::path& path, const std::string& before, PartsByName& found) {
@@ -66,17 +72,25 @@ void add_npz(const std::filesystem::path& path, const std::string& before, Parts
     const PartName part = *part_name(array.name);
     const std::string between = before.empty() || part.name.empty() ? "" : " ";
     const std::string name = before + between + part.name;
-    found[name.empty() ? path.stem().string() : name].named(part.part) = Part{path, std::move(array.array)};
+    std::optional<Part>& place = found[name.empty() ? path.stem().string() : name].named(part.part);
+    Part read{path, std::move(array.array)};
+    if (place) fail_same(*place, read);
+    place = std::move(read);
   }
 }
 
-// A .npy file is taken where there is a .raw file of the same name, too.
-void add_file(const std::filesystem::path& path, const std::string& alone, PartsByName& found) {
-  const bool npy = path.extension() == ".npy";
-  const auto part = npy || path.extension() == ".raw" ? part_name(path.stem().string()) : std::nullopt;
+// Which ending is taken where there are files of both, and what a capture is called whose parts have no name.
+struct Taken {
+  std::string ending, alone;
+};
+
+void add_file(const std::filesystem::path& path, const Taken& taken, PartsByName& found) {
+  const bool known = path.extension() == ".npy" || path.extension() == ".raw";
+  const auto part = known ? part_name(path.stem().string()) : std::nullopt;
   if (!part) return;
-  std::optional<Part>& place = found[part->name.empty() ? alone : part->name].named(part->part);
-  if (npy || !place) place = Part{.path = path};
+  std::optional<Part>& place = found[part->name.empty() ? taken.alone : part->name].named(part->part);
+  if (place && (place->array || place->path.stem() != path.stem())) fail_same(*place, {.path = path});
+  if (path.extension() == taken.ending || !place) place = Part{.path = path};
 }
 
 PartsByName find_in_folder(const std::filesystem::path& folder, const std::string& alone) {
@@ -87,7 +101,7 @@ PartsByName find_in_folder(const std::filesystem::path& folder, const std::strin
     if (entry->path().extension() == ".npz") {
       add_npz(entry->path(), entry->path().stem().string(), found);
     } else {
-      add_file(entry->path(), alone, found);
+      add_file(entry->path(), {".npy", alone}, found);
     }
   }
   if (failure) fail(folder.string(), failure.message(), "a folder of captures, or a .npz file");
@@ -104,11 +118,12 @@ PartsByName find_of_file(const std::filesystem::path& path) {
   const std::string stem = path.stem().string();
   const auto part = part_name(stem);
   if (!part) fail(path.string(), "is no part of a capture", kWantedFiles);
+  const Taken taken{path.extension() == ".raw" ? ".raw" : ".npy", stem};
   std::error_code ignored;
   for (const char other : kParts) {
     for (const char* const ending : {".npy", ".raw"}) {
       const std::filesystem::path file = path.parent_path() / (stem.substr(0, stem.size() - 1) + other + ending);
-      if (std::filesystem::exists(file, ignored)) add_file(file, stem, found);
+      if (std::filesystem::exists(file, ignored)) add_file(file, taken, found);
     }
   }
   return found;
@@ -195,6 +210,14 @@ std::string source_name(const std::filesystem::path& path, bool is_folder) {
   return (is_folder ? whole.filename() : whole.stem()).string();
 }
 
+// Queries may be absent.
+void check_whole(const std::filesystem::path& path, const std::string& name, const Parts& parts) {
+  if (parts.k && parts.v) return;
+  const std::string_view has = parts.k ? "k" : parts.v ? "v" : "q";
+  const std::string_view lacks = parts.k ? "v" : parts.v ? "k" : "k and no v";
+  fail(path.string(), fmt::format("{}: has {}, and no {}", name, has, lacks), kWantedFiles);
+}
+
 CaptureFiles capture_files(const std::string& name, const Parts& parts, Source& source) {
   CaptureFiles files{.name = name, .keys = opened(*parts.k), .values = opened(*parts.v)};
   if (parts.q) files.queries = opened(*parts.q);
@@ -221,7 +244,8 @@ Source open_source(const std::filesystem::path& path) {
   const bool is_file = std::filesystem::is_regular_file(path, ignored);
   Source source{.name = source_name(path, !is_file)};
   for (const auto& [name, parts] : is_file ? find_of_file(path) : find_in_folder(path, source.name)) {
-    if (parts.k && parts.v) source.files.push_back(capture_files(name, parts, source));
+    check_whole(path, name, parts);
+    source.files.push_back(capture_files(name, parts, source));
   }
   if (source.files.empty()) fail(path.string(), "no captures", kWantedFiles);
   std::ranges::sort(source.files, {}, [](const CaptureFiles& files) {

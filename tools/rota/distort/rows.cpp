@@ -222,10 +222,12 @@ std::vector<Json> option_rows(const Source& source, const DistortMeter& meter) {
   for (std::size_t index = 0; index < meter.trials().size() && all.queries > 0; ++index) {
     const Trial& trial = meter.trials()[index];
     if (!trial.is_variant && trial.codec != KvCodec(turbo(kOptionsBits))) continue;
+    const double sealed_share = meter.setting().sealed_share(trial.page);
+    if (sealed_share == 0) continue;  // no query sees what the options do: there would be zeros to compare
     Json row{{"source", source.name},
              {"options", trial.is_variant ? trial.name : fmt::format("all on, pages of {}", trial.page)},
              {"page", trial.page},
-             {"sealed_share", meter.setting().sealed_share(trial.page)}};
+             {"sealed_share", sealed_share}};
     attention.add_logit_error(row, index);
     attention.add_output_error(row, index, own_partner(meter.trials(), index));
     attention.add_divergence(row, index);
@@ -268,8 +270,10 @@ std::string source_text(const Json& source, const std::vector<Json>& heads) {
   const std::uint64_t keys = number(source.at("non_finite").at("keys"));
   const std::uint64_t values = number(source.at("non_finite").at("values"));
   if (keys + values > 0) {
-    text += fmt::format("Not finite: {} numbers in keys, {} in values. NaN was read as 0, infinity as 65504.\n", keys,
-                        values);
+    text += fmt::format(
+        "NaN, infinite or beyond f16: {} numbers in keys, {} in values. NaN was read as 0, others as 65504, "
+        "with their sign.\n",
+        keys, values);
   }
   if (const std::uint64_t rounded = number(source.at("rounded_to_f32")); rounded > 0) {
     text += fmt::format("f64: {} numbers were rounded to f32.\n", with_commas(rounded));

@@ -33,7 +33,6 @@ class RatioSums {
   RatioSums& operator+=(const RatioSums& other);
 
   double value() const { return ratio(part_, whole_); }
-  double part() const { return part_; }
 
   // Half of a 95 % interval around value(), `unseen` the share of queries that were not looked at; and the same for the
   // value's square root.
