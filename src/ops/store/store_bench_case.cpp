@@ -12,7 +12,7 @@ namespace {
 
 // Calls on all copies, once there is memory for them.
 struct StoreCalls {
-  StoreCalls(const Place& place, const StoreCase& asked) : what(asked), copies(place) {
+  StoreCalls(const Place& place, StoreCase asked) : what(std::move(asked)), copies(place) {
     for (const StoreCase::Side& side : what.sides) {
       const std::uint64_t from_bytes = what.heads * side.dim * info(side.from).bytes;
       const std::uint64_t to_bytes = what.heads * side.dim * info(side.to).bytes;

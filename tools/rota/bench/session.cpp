@@ -12,7 +12,7 @@ constexpr double kLate = 1.2;       // times the seconds that were asked for
 
 }  // namespace
 
-Session::Session(double seconds) : seconds_(seconds), progress_("preparing") {}
+Session::Session(double seconds) : seconds_(seconds), progress_(std::make_unique<Progress>("preparing")) {}
 
 void Session::prepare(std::span<const bench::Work> works) {
   const auto count = static_cast<double>(works.size());

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -35,7 +35,7 @@ class Session {
 
   double begin_ = now(), seconds_, taken_ = 0;
   Interrupt interrupt_{};
-  std::optional<Progress> progress_;
+  std::unique_ptr<Progress> progress_;
   std::uint64_t rounds_ = 0;
   bool interrupted_ = false;
 };

@@ -49,8 +49,9 @@ std::string typed_name(const std::string& names) {
 // Digits alone, where CLI11 would take -1 for the largest number.
 std::optional<std::uint64_t> parsed_whole(std::string_view text) {
   std::uint64_t number = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
+  const char* const first = std::to_address(text.begin());
+  const char* const last = std::to_address(text.end());
+  const auto [end, error] = std::from_chars(first, last, number);
   return !text.empty() && end == last && error == std::errc{} ? std::optional(number) : std::nullopt;
 }
 

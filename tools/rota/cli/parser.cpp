@@ -53,13 +53,13 @@ std::string shell_word(const std::string& word) {
 }
 
 // The command that was meant, as far as it was understood.
-const CLI::App& parsed_command(const CLI::App& app) {
+CommandText parsed_command(const CLI::App& app) {
   const auto parsed = app.get_subcommands();
-  return parsed.empty() ? app : parsed_command(*parsed.front());
+  return parsed.empty() ? describe(app) : parsed_command(*parsed.front());
 }
 
 Exit say(const CLI::App& app, const Failure& failure) {
-  const std::string command = describe(parsed_command(app)).name;
+  const std::string command = parsed_command(app).name;
   const std::string next = failure.next().empty() ? command + " --help" : one_line(failure.next());
   write_error(fmt::format("{}: {}\ntry: {}\n", command, one_line(failure.what()), next));
   return failure.exit();
@@ -127,11 +127,11 @@ Exit run(std::vector<std::string> arguments) {
       return Exit::ok;
     }
     const Misuse misuse{error.get_name(), error.what(), app->remaining(true)};
-    return say(*app, failure_of(misuse, describe(parsed_command(*app))));
+    return say(*app, failure_of(misuse, parsed_command(*app)));
   } catch (const Failure& failure) {
     return say(*app, failure);
   } catch (const BadResult& bad) {
-    return say(*app, failure_of(bad.error(), describe(parsed_command(*app))));
+    return say(*app, failure_of(bad.error(), parsed_command(*app)));
   }
 }
 

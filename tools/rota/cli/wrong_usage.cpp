@@ -39,9 +39,10 @@ Failure not_expected(const std::string& word, const CommandText& command) {
   if (word.starts_with('-') && word.size() > 1) {
     const std::string typed = word.substr(0, word.find('='));
     const std::string meant = option_like(word, option_names(command));
-    if (meant == typed)
+    if (meant == typed) {
       return {Exit::usage,
               fmt::format("{} stands before its command; wanted it behind: {}", typed, usage_text(command))};
+    }
     return {Exit::usage, fmt::format("there is no option \"{}\"{}", typed,
                                      did_you_mean(meant.empty() ? std::vector<std::string>{} : std::vector{meant}))};
   }

@@ -69,7 +69,7 @@ bool is_part(std::string_view name) { return part_name(name).has_value(); }
 
 void add_npz(const std::filesystem::path& path, const std::string& before, PartsByName& found) {
   for (NamedArray& array : open_npz(path, is_part).value()) {
-    const PartName part = *part_name(array.name);
+    const PartName part = part_name(array.name).value_or(PartName{});  // all are parts
     const std::string between = before.empty() || part.name.empty() ? "" : " ";
     const std::string name = before + between + part.name;
     std::optional<Part>& place = found[name.empty() ? path.stem().string() : name].named(part.part);
@@ -164,8 +164,7 @@ KvShape key_shape(const ArrayFile& keys) {
 }
 
 // Says how queries lie, by the sizes that the keys have.
-void read_query_shape(const KvShape& keys, CaptureFiles& files) {
-  const ArrayFile& queries = *files.queries;
+void read_query_shape(const KvShape& keys, const ArrayFile& queries, CaptureFiles& files) {
   std::vector<std::uint64_t> shape = queries.header.shape;
   const bool has_batch = shape.size() == 4 && shape[0] == 1;
   if (has_batch) shape.erase(shape.begin());
@@ -210,22 +209,23 @@ std::string source_name(const std::filesystem::path& path, bool is_folder) {
   return (is_folder ? whole.filename() : whole.stem()).string();
 }
 
-// Queries may be absent.
-void check_whole(const std::filesystem::path& path, const std::string& name, const Parts& parts) {
-  if (parts.k && parts.v) return;
+[[noreturn]] void fail_incomplete(const std::filesystem::path& path, const std::string& name, const Parts& parts) {
   const std::string_view has = parts.k ? "k" : parts.v ? "v" : "q";
   const std::string_view lacks = parts.k ? "v" : parts.v ? "k" : "k and no v";
   fail(path.string(), fmt::format("{}: has {}, and no {}", name, has, lacks), kWantedFiles);
 }
 
-CaptureFiles capture_files(const std::string& name, const Parts& parts, Source& source) {
+// Queries may be absent.
+CaptureFiles capture_files(const std::filesystem::path& path, const std::string& name, const Parts& parts,
+                           Source& source) {
+  if (!parts.k || !parts.v) fail_incomplete(path, name, parts);
   CaptureFiles files{.name = name, .keys = opened(*parts.k), .values = opened(*parts.v)};
   if (parts.q) files.queries = opened(*parts.q);
   const KvShape keys = key_shape(files.keys);
   if (kv_shape(files.values.header.shape) != keys) {
     fail_shape(files.values, fmt::format("the keys' {}", shape_text(files.keys.header.shape)));
   }
-  if (files.queries) read_query_shape(keys, files);
+  if (files.queries) read_query_shape(keys, *files.queries, files);
   if (source.heads == 0) std::tie(source.tokens, source.dim) = std::pair(keys.tokens, keys.dim);
   if (keys.tokens != source.tokens || keys.dim != source.dim) {
     const std::uint64_t others[] = {source.tokens, source.dim};
@@ -244,8 +244,7 @@ Source open_source(const std::filesystem::path& path) {
   const bool is_file = std::filesystem::is_regular_file(path, ignored);
   Source source{.name = source_name(path, !is_file)};
   for (const auto& [name, parts] : is_file ? find_of_file(path) : find_in_folder(path, source.name)) {
-    check_whole(path, name, parts);
-    source.files.push_back(capture_files(name, parts, source));
+    source.files.push_back(capture_files(path, name, parts, source));
   }
   if (source.files.empty()) fail(path.string(), "no captures", kWantedFiles);
   std::ranges::sort(source.files, {}, [](const CaptureFiles& files) {

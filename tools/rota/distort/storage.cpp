@@ -110,10 +110,12 @@ std::vector<Restored> restore(Device& device, const Setting& setting, const Tria
     keys.emplace_back(one.keys);
     values.emplace_back(one.values);
   }
-  require(captures.front().key_name,
-          seal_and_restore(device, setting, *page_format(trial, KvSide::keys, setting.dim), keys));
-  require(captures.front().value_name,
-          seal_and_restore(device, setting, *page_format(trial, KvSide::values, setting.dim), values));
+  const auto restore_side = [&](KvSide side, const std::string& name, const std::vector<std::span<float>>& heads) {
+    const auto format = page_format(trial, side, setting.dim);
+    if (format) require(name, seal_and_restore(device, setting, *format, heads));  // what is not dense has one
+  };
+  restore_side(KvSide::keys, captures.front().key_name, keys);
+  restore_side(KvSide::values, captures.front().value_name, values);
   return restored;
 }
 

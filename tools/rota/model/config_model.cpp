@@ -326,7 +326,8 @@ class ConfigReader {
     const Found said = chunked ? find_key({"attention_chunk_size"})
                                : find_key({"sliding_window", "sliding_window_size", "attention_window_size"});
     const bool off = find(*config_, "use_sliding_window") != nullptr && !flag(*config_, "use_sliding_window", false);
-    if (said && !off && !(rule_.windows == Windows::switched && find(*config_, "use_sliding_window") == nullptr)) {
+    const bool switched_on = rule_.windows != Windows::switched || find(*config_, "use_sliding_window") != nullptr;
+    if (said && !off && switched_on) {
       window_ = whole(said, 0, kMostWindow);
     }
     const auto slides = [](LayerKind kind) { return kind == LayerKind::sliding; };

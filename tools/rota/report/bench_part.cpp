@@ -93,9 +93,10 @@ std::string main_table(const BenchView& view, const std::vector<Bench>& files) {
     for (const auto& [file, row] : panel.entries) {
       if (row->keys != most) continue;
       if (++count > kMostRows) continue;
+      const std::optional<double>& read = row->fraction_of_read;
       table.add_row({pair_name(*row), view.setting_text(*row), files.size() > 1 ? files[file].origin.label : "",
-                     number_text(row->median_ms, 4), number_text(speedup_of(*row).value),
-                     row->fraction_of_read ? percent(*row->fraction_of_read) : "", row->noisy ? "noisy" : ""});
+                     number_text(row->median_ms, 4), number_text(speedup_of(*row).value), read ? percent(*read) : "",
+                     row->noisy ? "noisy" : ""});
     }
   }
   const std::string left = count > kMostRows ? fmt::format("; {} more below", counted(count - kMostRows, "row")) : "";

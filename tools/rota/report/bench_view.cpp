@@ -25,12 +25,12 @@ BenchSetting setting_of(const BenchRow& row) {
   const auto many = [](const std::optional<std::uint64_t>& count, std::string_view noun) {
     return count ? BenchSaid{*count, counted(*count, noun)} : BenchSaid{};
   };
-  const auto value_dim = row.value_dim ? row.value_dim : row.head_dim;
+  const std::uint64_t head_dim = row.head_dim.value_or(0), value_dim = row.value_dim.value_or(head_dim);
   return {BenchSaid{0, row.device},
           BenchSaid{0, row.model},
           row.scope == kModelScope ? BenchSaid{1, "all layers"} : BenchSaid{},
-          row.head_dim ? number("head_dim", *row.head_dim) : BenchSaid{},
-          value_dim == row.head_dim ? BenchSaid{} : number("value_dim", *value_dim),
+          head_dim > 0 ? number("head_dim", head_dim) : BenchSaid{},
+          value_dim == head_dim ? BenchSaid{} : number("value_dim", value_dim),
           many(row.kv_heads, "KV head"),
           row.group ? number("group", *row.group) : BenchSaid{},
           row.window ? number("window", *row.window) : BenchSaid{},

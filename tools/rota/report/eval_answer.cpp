@@ -53,12 +53,12 @@ std::string cost_chart(const EvalTable& table) {
   const bool sized = table.memory != nullptr;
   SeriesByName lines;
   for (const EvalCache& cache : table.caches) {
-    const std::optional<double> x = sized ? cache.bytes : std::optional(cache.bits);
-    if (cache.is_reference() || cache.bits >= kFewBits || !x || cache.kld.value_or(0) <= 0) continue;
+    const double x = sized ? cache.bytes.value_or(0) / kMiB : cache.bits;
+    if (cache.is_reference() || cache.bits >= kFewBits || x <= 0 || cache.kld.value_or(0) <= 0) continue;
     Series* const series = lines.find(line_of(cache.kind, cache.rotated, cache.key));
     if (series == nullptr || series->points.size() == kMostPoints) continue;
     series->points.push_back(
-        {.x = sized ? *x / kMiB : *x,
+        {.x = x,
          .y = cache.kld.value_or(0),
          .name = cut(cache.name, 12),
          .note = fmt::format("{}: {}, KL divergence {} nats{}", cache.name, bits_text(cache.bits),

@@ -26,7 +26,7 @@ struct EvalCache {
   bool is_reference() const { return kind == EvalRow::Kind::reference; }
   bool is_ours() const { return kind == EvalRow::Kind::rota; }
   bool is_spread_known() const { return ms_p10 && ms_p90; }
-  bool is_noisy() const { return is_spread_known() && *ms_p90 > kWideSpread * *ms_p10; }
+  bool is_noisy() const { return is_spread_known() && ms_p90.value_or(0) > kWideSpread * ms_p10.value_or(0); }
 };
 
 // Numbers of one column come from one file, at one depth: others were measured otherwise, and must not be compared.

@@ -63,7 +63,7 @@ std::string speed_of_it(double ratio) {
 // Whether most steps of one may well take as long as most of the other.
 bool overlap(const EvalCache& a, const EvalCache& b) {
   if (!a.is_spread_known() || !b.is_spread_known()) return false;
-  return std::max(*a.ms_p10, *b.ms_p10) <= std::min(*a.ms_p90, *b.ms_p90);
+  return std::max(a.ms_p10, b.ms_p10) <= std::min(a.ms_p90, b.ms_p90);
 }
 
 std::string noise_text(const EvalCache& a, const EvalCache& b) {
@@ -77,8 +77,8 @@ std::string gains_of(const EvalTable& table, const EvalCache& cache) {
   if (slow == nullptr || !cache.ms || overlap(*slow, cache)) return memory.empty() ? memory : memory + " " + context;
   const double ratio = slow->ms.value_or(1) / *cache.ms;
   const bool named = !memory.empty() && slow == table.base(&EvalCache::bytes);
-  const std::string speed = (named ? speed_of_it(ratio) : speed_text(ratio, with_the(slow->name))) + " " +
-                            depth_text(table.depth) + noise_text(*slow, cache);
+  std::string speed = (named ? speed_of_it(ratio) : speed_text(ratio, with_the(slow->name))) + " " +
+                      depth_text(table.depth) + noise_text(*slow, cache);
   if (memory.empty()) return speed;
   return memory + (table.context == table.depth ? " and " : " " + context + ", ") + speed;
 }
