@@ -36,6 +36,8 @@ struct Limits {
   std::uint32_t subgroup_size = 1;        // GPU: invocations
   std::uint32_t max_workgroup_size = 1;   // GPU: invocations
   std::uint32_t shared_memory_bytes = 0;  // GPU: per workgroup
+  std::uint32_t cores = 0;                // GPU: compute units, multiprocessors; 0: the driver does not say
+  std::uint32_t lane_registers = 0;       // GPU: of 32 bits, about what an invocation has before it spills
 };
 
 // A device, opened or not.

@@ -25,6 +25,7 @@ constexpr std::string_view kRadv = "RADV ";  // in a device's name, before the c
 PFN_vkCreateDevice create_device = nullptr;
 PFN_vkCreateComputePipelines create_pipelines = nullptr;
 PFN_vkGetPipelineExecutableStatisticsKHR statistics_of = nullptr;
+PFN_vkGetPipelineExecutableInternalRepresentationsKHR representations_of = nullptr;
 PFN_vkGetBufferMemoryRequirements memory_requirements = nullptr;
 
 VkResult VKAPI_PTR create_device_with_statistics(VkPhysicalDevice physical, const VkDeviceCreateInfo* wanted,
@@ -47,7 +48,8 @@ VkResult VKAPI_PTR create_pipeline_with_statistics(VkDevice device, VkPipelineCa
                                                    const VkComputePipelineCreateInfo* wanted,
                                                    const VkAllocationCallbacks* allocator, VkPipeline* pipeline) {
   VkComputePipelineCreateInfo create = *wanted;
-  create.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
+  create.flags |=
+      VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR | VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
   return create_pipelines(device, cache, 1, &create, allocator, pipeline);
 }
 
@@ -106,6 +108,8 @@ Result<Device> open_with_statistics() {
   if (!pipelines) return pipelines.error();
   statistics_of = reinterpret_cast<PFN_vkGetPipelineExecutableStatisticsKHR>(
       instance->vk.vkGetDeviceProcAddr((*context)->device, "vkGetPipelineExecutableStatisticsKHR"));
+  representations_of = reinterpret_cast<PFN_vkGetPipelineExecutableInternalRepresentationsKHR>(
+      instance->vk.vkGetDeviceProcAddr((*context)->device, "vkGetPipelineExecutableInternalRepresentationsKHR"));
   return runtime::device_on(std::make_unique<vk::VulkanBackend>(std::move(info).value(), std::move(context).value(),
                                                                 std::move(pipelines).value()),
                             {});
@@ -126,6 +130,10 @@ Device open_radv() {
   return device;
 }
 
+void check(VkResult result, std::string_view what) {
+  if (result != VK_SUCCESS) throw std::runtime_error(vk::driver_error(what, result).message);
+}
+
 std::uint64_t figure_of(std::span<const VkPipelineExecutableStatisticKHR> statistics, std::string_view name) {
   for (const VkPipelineExecutableStatisticKHR& statistic : statistics) {
     if (name == statistic.name && statistic.format == VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_UINT64_KHR) {
@@ -133,6 +141,36 @@ std::uint64_t figure_of(std::span<const VkPipelineExecutableStatisticKHR> statis
     }
   }
   throw std::runtime_error(fmt::format("the driver's statistics have no \"{}\"", name));
+}
+
+std::vector<VkPipelineExecutableStatisticKHR> statistics_in(VkDevice device,
+                                                            const VkPipelineExecutableInfoKHR& executable) {
+  uint32_t count = 256;
+  std::vector<VkPipelineExecutableStatisticKHR> statistics(
+      count, {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
+  check(statistics_of(device, &executable, &count, statistics.data()), "no statistics");
+  statistics.resize(count);
+  return statistics;
+}
+
+// Asked once for the sizes, and once more for the texts.
+std::string assembly_in(VkDevice device, const VkPipelineExecutableInfoKHR& executable) {
+  constexpr std::string_view kAssembly = "Assembly";
+  uint32_t count = 16;
+  std::vector<VkPipelineExecutableInternalRepresentationKHR> texts(
+      count, {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR});
+  check(representations_of(device, &executable, &count, texts.data()), "no assembly");
+  texts.resize(count);
+  std::vector<std::string> rooms(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    rooms[i].resize(texts[i].dataSize);
+    texts[i].pData = rooms[i].data();
+  }
+  check(representations_of(device, &executable, &count, texts.data()), "no assembly");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (kAssembly == texts[i].name) return rooms[i].substr(0, rooms[i].find('\0'));
+  }
+  throw std::runtime_error("the driver shows no assembly");
 }
 
 }  // namespace
@@ -145,24 +183,20 @@ std::string Card::chip() const {
   return name.substr(begin, name.find(')', begin) - begin);
 }
 
-Cost Card::cost_of(const runtime::Kernel& kernel, const runtime::Constants& constants) {
+const Compiled& Card::compiled(const runtime::Kernel& kernel, const runtime::Constants& constants) {
+  const auto [at, is_new] = compiled_.try_emplace({&kernel, constants});
+  if (!is_new) return at->second;
   vk::VulkanBackend& backend = backend_of(device_);
-  const vk::Context& context = *backend.context();
+  const VkDevice device = backend.context()->device;
   const auto built = backend.build(kernel, constants).value();
   const VkPipelineExecutableInfoKHR executable{.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
-                                               .pipeline = dynamic_cast<vk::ComputePipeline&>(*built).pipeline()};
-  constexpr uint32_t kMany = 256;
-  uint32_t count = kMany;
-  std::vector<VkPipelineExecutableStatisticKHR> statistics(
-      count, {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
-  const VkResult result = statistics_of(context.device, &executable, &count, statistics.data());
-  if (result != VK_SUCCESS) {
-    throw std::runtime_error(vk::driver_error(fmt::format("{}: no statistics", kernel.name), result).message);
-  }
-  statistics.resize(count);
-  Cost cost{};
-  for (std::size_t i = 0; i < kFigures.size(); ++i) cost[i] = figure_of(statistics, kFigures[i].statistic);
-  return cost;
+                                               .pNext = nullptr,
+                                               .pipeline = dynamic_cast<vk::ComputePipeline&>(*built).pipeline(),
+                                               .executableIndex = 0};
+  const auto statistics = statistics_in(device, executable);
+  for (std::size_t i = 0; i < kFigures.size(); ++i) at->second.cost[i] = figure_of(statistics, kFigures[i].statistic);
+  at->second.assembly = assembly_in(device, executable);
+  return at->second;
 }
 
 }  // namespace rota::test

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <sstream>
 #include <stdexcept>
 
@@ -17,13 +18,13 @@ struct Place {
   std::size_t begin, size;
 };
 
-Place place_of(const std::string& document, std::string_view chip) {
-  const std::string mark = fmt::format("<!-- {} -->\n", chip);
+Place place_of(const std::string& document, std::string_view name) {
+  const std::string mark = fmt::format("<!-- {} -->\n", name);
   const std::size_t found = document.find(mark);
   const std::size_t begin = found + mark.size();
   const std::size_t end = found == std::string::npos ? found : document.find(kEnd, begin);
   if (end == std::string::npos) {
-    throw std::runtime_error(fmt::format("there is no section \"<!-- {} -->\" to \"{}\"", chip, kEnd));
+    throw std::runtime_error(fmt::format("there is no section \"<!-- {} -->\" to \"{}\"", name, kEnd));
   }
   return {begin, end - begin};
 }
@@ -39,18 +40,22 @@ std::vector<std::string> cells_of(std::string_view line) {
   return cells;
 }
 
-Row row_of(std::string_view line) {
+Row row_of(const Table& head, std::string_view line) {
   const std::vector<std::string> cells = cells_of(line);
+  bool sound = cells.size() == head.labels.size() + head.columns.size();
   Row row;
-  bool sound = cells.size() == 2 + row.cost.size();
-  for (std::size_t i = 0; sound && i < row.cost.size(); ++i) {
-    const std::string& cell = cells[2 + i];
-    const auto [end, code] = std::from_chars(cell.data(), cell.data() + cell.size(), row.cost[i]);
-    sound = code == std::errc{} && end == cell.data() + cell.size();
+  for (const std::string& cell : cells) {
+    if (row.labels.size() < head.labels.size()) {
+      row.labels.push_back(cell);
+      continue;
+    }
+    double& figure = row.figures.emplace_back();
+    const auto [end, code] = std::from_chars(cell.data(), cell.data() + cell.size(), figure, std::chars_format::fixed);
+    const int decimals = sound ? head.columns[row.figures.size() - 1].decimals : 0;
+    sound = sound && code == std::errc{} && end == cell.data() + cell.size() &&
+            fmt::format("{:.{}f}", figure, decimals) == cell;
   }
   if (!sound) throw std::runtime_error(fmt::format("\"{}\" is no row of this table", line));
-  row.kernel = cells[0];
-  row.call = cells[1];
   return row;
 }
 
@@ -59,66 +64,82 @@ const Row* find(std::span<const Row> rows, const Row& wanted) {
   return found != rows.end() ? &*found : nullptr;
 }
 
-bool tolerable(std::uint64_t accepted, std::uint64_t measured) {
-  const std::uint64_t change = accepted > measured ? accepted - measured : measured - accepted;
-  return 100 * change <= kTolerancePercent * accepted;
+bool tolerable(double accepted, double measured) {
+  return 100 * std::abs(accepted - measured) <= kTolerancePercent * std::abs(accepted);
+}
+
+// As the table has it.
+double rounded(double figure, const Column& column) {
+  const double unit = std::pow(10.0, column.decimals);
+  return std::round(figure * unit) / unit;
 }
 
 }  // namespace
 
-std::string name_of(const Row& row) { return fmt::format("{} ({})", row.kernel, row.call); }
-
-std::string text_of(const Row& row) {
-  return fmt::format("| {} | {} | {} |\n", row.kernel, row.call, fmt::join(row.cost, kSeparator));
+std::string name_of(const Row& row) {
+  const std::span<const std::string> labels(row.labels);
+  if (labels.size() < 2) return fmt::format("{}", fmt::join(labels, ""));
+  return fmt::format("{} ({})", labels[0], fmt::join(labels.subspan(1), ", "));
 }
 
-std::string text_of(std::span<const Row> rows) {
-  std::string head = "| kernel | call |";
-  std::string line = "|---|---|";
-  for (const Figure& figure : kFigures) {
-    head += fmt::format(" {} |", figure.heading);
+std::string text_of(const Table& head, const Row& row) {
+  std::string text = fmt::format("| {} |", fmt::join(row.labels, kSeparator));
+  for (std::size_t i = 0; i < row.figures.size(); ++i) {
+    text += fmt::format(" {:.{}f} |", rounded(row.figures[i], head.columns[i]), head.columns[i].decimals);
+  }
+  return text + "\n";
+}
+
+std::string text_of(const Table& table) {
+  std::string head = fmt::format("| {} |", fmt::join(table.labels, kSeparator));
+  std::string line = "|";
+  for (std::size_t i = 0; i < table.labels.size(); ++i) line += "---|";
+  for (const Column& column : table.columns) {
+    head += fmt::format(" {} |", column.heading);
     line += "---:|";
   }
   std::string text = head + "\n" + line + "\n";
-  for (const Row& row : rows) text += text_of(row);
+  for (const Row& row : table.rows) text += text_of(table, row);
   return text;
 }
 
-std::string section_of(const std::string& document, std::string_view chip) {
-  const auto [begin, size] = place_of(document, chip);
+std::string section_of(const std::string& document, std::string_view name) {
+  const auto [begin, size] = place_of(document, name);
   return document.substr(begin, size);
 }
 
-std::string with_section(const std::string& document, std::string_view chip, std::string_view section) {
-  const auto [begin, size] = place_of(document, chip);
+std::string with_section(const std::string& document, std::string_view name, std::string_view section) {
+  const auto [begin, size] = place_of(document, name);
   return std::string(document).replace(begin, size, section);
 }
 
-std::vector<Row> rows_of(const std::string& section) {
+std::vector<Row> rows_of(const Table& head, const std::string& section) {
   std::vector<Row> rows;
   std::istringstream lines(section);
   bool in_head = true;
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with('|')) continue;
-    if (!in_head) rows.push_back(row_of(line));
+    if (!in_head) rows.push_back(row_of(head, line));
     in_head = in_head && !line.starts_with("|---");
   }
   return rows;
 }
 
-std::vector<std::string> differences(std::span<const Row> accepted, std::span<const Row> measured) {
+std::vector<std::string> differences(std::span<const Row> accepted, const Table& measured) {
   std::vector<std::string> found;
-  for (const Row& row : measured) {
+  for (const Row& row : measured.rows) {
     const Row* const known = find(accepted, row);
     if (known == nullptr) found.push_back(name_of(row) + ": is not in the table");
-    for (std::size_t i = 0; known != nullptr && i < kFigures.size(); ++i) {
-      if (tolerable(known->cost[i], row.cost[i])) continue;
-      found.push_back(
-          fmt::format("{}, {}: {}; the table has {}", name_of(row), kFigures[i].heading, row.cost[i], known->cost[i]));
+    for (std::size_t i = 0; known != nullptr && i < measured.columns.size(); ++i) {
+      const Column& column = measured.columns[i];
+      if (tolerable(known->figures[i], rounded(row.figures[i], column))) continue;
+      found.push_back(fmt::format("{}, {}: {:.{}f}; the table has {:.{}f}", name_of(row), column.heading,
+                                  rounded(row.figures[i], column), column.decimals, known->figures[i],
+                                  column.decimals));
     }
   }
   for (const Row& row : accepted) {
-    if (find(measured, row) == nullptr) {
+    if (find(measured.rows, row) == nullptr) {
       found.push_back(name_of(row) + ": is in the table, and no call runs it");
     }
   }

@@ -43,6 +43,7 @@ constexpr std::array kFamilies{Family{MTLGPUFamilyApple7, "Apple7"}, Family{MTLG
 
 // What a pipeline of any kernel says on every GPU of Apple's, and what Metal promises of no other.
 constexpr std::uint32_t kSimdgroupSize = 32;
+constexpr std::uint32_t kLaneRegisters = 128;  // more than 104 lessen the threads that are in flight
 
 Result<Owned<NSArray*>> all_devices() {
   Owned<NSArray*> devices(MTLCopyAllDevices());
@@ -98,7 +99,8 @@ DeviceInfo describe(id<MTLDevice> device, std::string id) {
                              .max_binding_bytes = std::min<std::uint64_t>([device maxBufferLength], kMostBytes),
                              .subgroup_size = kSimdgroupSize,
                              .max_workgroup_size = static_cast<std::uint32_t>([device maxThreadsPerThreadgroup].width),
-                             .shared_memory_bytes = static_cast<std::uint32_t>([device maxThreadgroupMemoryLength])}};
+                             .shared_memory_bytes = static_cast<std::uint32_t>([device maxThreadgroupMemoryLength]),
+                             .lane_registers = kLaneRegisters}};
   for (const Family& each : kFamilies) {
     if ([device supportsFamily:each.family]) info.features.emplace_back(each.name);
   }

@@ -65,6 +65,15 @@ std::string driver_text(const VkPhysicalDeviceDriverProperties& driver) {
   return info.empty() ? driver.driverName : core::text("{} {}", driver.driverName, info);
 }
 
+// What makers publish: AMD's and NVIDIA's lanes have 255 or 256, others' half of that or less.
+std::uint32_t lane_registers_of(const VkPhysicalDeviceProperties& properties) {
+  constexpr uint32_t kAmd = 0x1002;
+  constexpr uint32_t kNvidia = 0x10de;
+  const bool has_many = properties.vendorID == kAmd || properties.vendorID == kNvidia ||
+                        properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;  // software, which has the host's stack
+  return has_many ? 256 : 128;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Instance>> Instance::create(OnMessage on_message) {
@@ -184,6 +193,23 @@ std::optional<uint32_t> Instance::sparse_family(VkPhysicalDevice physical) const
   return found;
 }
 
+// Vulkan itself does not say: two makers of large GPUs do.
+std::uint32_t Instance::cores_of(VkPhysicalDevice physical) const {
+  VkPhysicalDeviceShaderCoreProperties2AMD amd{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_CORE_PROPERTIES_2_AMD};
+  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV nv{
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV};
+  void* asked = nullptr;
+  if (has_extension(physical, VK_AMD_SHADER_CORE_PROPERTIES_2_EXTENSION_NAME)) {
+    asked = &amd;
+  } else if (has_extension(physical, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) {
+    asked = &nv;
+  }
+  if (asked == nullptr) return 0;
+  VkPhysicalDeviceProperties2 properties{.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = asked};
+  vk.vkGetPhysicalDeviceProperties2(physical, &properties);
+  return amd.activeComputeUnitCount + nv.shaderSMCount;
+}
+
 Result<DeviceInfo> Instance::describe(VkPhysicalDevice physical, std::string id) const {
   VkPhysicalDeviceProperties core_properties;
   vk.vkGetPhysicalDeviceProperties(physical, &core_properties);
@@ -224,7 +250,9 @@ Result<DeviceInfo> Instance::describe(VkPhysicalDevice physical, std::string id)
                  .max_sparse_bytes = sparse_family(physical) ? limits.sparseAddressSpaceSize : 0,
                  .subgroup_size = subgroup.subgroupSize,
                  .max_workgroup_size = limits.maxComputeWorkGroupInvocations,
-                 .shared_memory_bytes = limits.maxComputeSharedMemorySize}};
+                 .shared_memory_bytes = limits.maxComputeSharedMemorySize,
+                 .cores = cores_of(physical),
+                 .lane_registers = lane_registers_of(core_properties)}};
 }
 
 }  // namespace rota::vk

@@ -39,6 +39,7 @@ class Instance {
   // The queue family that binds blocks of sparse buffers, of another kind than the one that computes if there is one:
   // it does not wait for kernels. Nothing where the device has no such buffers.
   std::optional<uint32_t> sparse_family(VkPhysicalDevice physical) const;
+  std::uint32_t cores_of(VkPhysicalDevice physical) const;  // 0: the driver does not say
 
   bool has_extension(VkPhysicalDevice physical, std::string_view wanted) const;
 

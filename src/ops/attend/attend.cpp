@@ -168,6 +168,16 @@ class AttendRecording {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(call_.kv.window.value_or(0), core::kMaxIndex));
   }
 
+  // Its own: launches of a round wait for nobody.
+  runtime::Binding partials_of(const AttendLaunch& launch) const {
+    const std::uint64_t bytes = partial_floats(v_dim_) * sizeof(float);
+    runtime::Binding binding = partials_;
+    binding.bytes = {partials_.bytes.begin + launch.first_partial * bytes,
+                     partials_.bytes.begin + launch.end_partial() * bytes};
+    binding.touched = binding.bytes;
+    return binding;
+  }
+
   void record_launch(const AttendLaunch& launch) {
     const SourceOf k = source_of(call_.kv.k, views_.k, launch.k);
     const SourceOf v = source_of(call_.kv.v, views_.v, launch.v);
@@ -185,7 +195,8 @@ class AttendRecording {
                                             (call_.arithmetic == Arithmetic::f32 ? kF32Arithmetic : 0) |
                                             (launch.k == KeySource::sinks ? kKeySinks : 0) |
                                             (launch.v == KeySource::sinks ? kValueSinks : 0),
-                                   .soft_cap = static_cast<float>(call_.soft_cap.value_or(0))};
+                                   .soft_cap = static_cast<float>(call_.soft_cap.value_or(0)),
+                                   .first_partial = launch.first_partial};
     const std::uint64_t items = std::uint64_t{launch.splits} * kv_heads_;
     recorder_.dispatch({kSplit,
                         {{kAttendSplitConstantKeyFormat, k.format},
@@ -206,7 +217,7 @@ class AttendRecording {
                         {kAttendSplitBindingQueries, queries_},
                         {kAttendSplitBindingKeyTable, k_table_},
                         {kAttendSplitBindingValueTable, v_table_},
-                        {kAttendSplitBindingPartials, partials_}});
+                        {kAttendSplitBindingPartials, partials_of(launch)}});
   }
 
   void record_merge(const AttendRound& round) {

@@ -28,7 +28,9 @@ struct AttendLaunch {
   bool always_seen;
   std::uint32_t first_split;  // word of the plan that has the first one's number
   std::uint32_t splits;
+  std::uint32_t first_partial, partials;  // its own, so that launches of a round wait for nobody
 
+  std::uint64_t end_partial() const noexcept { return std::uint64_t{first_partial} + partials; }
   bool is_like(const AttendLaunch& other) const noexcept {
     return k == other.k && v == other.v && always_seen == other.always_seen;
   }
@@ -66,6 +68,8 @@ Result<AttendViews> check_attend_views(const Attend& call, const runtime::Target
 Result<AttendPlan> plan_attend(const Attend& call, const runtime::Target& target);
 
 inline constexpr std::uint32_t kCpuVectors = 16, kGpuVectors = 8;
+// With fewer registers than that a lane serves half of the vectors: devices have about 128 or 256.
+inline constexpr std::uint32_t kManyRegisters = 200;
 
 // How many query vectors one split serves: what registers and shared memory hold.
 std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, std::uint64_t v_dim) noexcept;

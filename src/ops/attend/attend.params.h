@@ -18,6 +18,9 @@ constexpr uint kPadFloats = 16u;  // vectors in scratch are padded to it
 // not see changes no sum of what it sees.
 constexpr uint kKeyBlock = 256u;
 
+// No KV split has more keys.
+constexpr uint kMaxSplitKeys = 4096u;
+
 ROTA_SHARED uint padded_floats(uint dim) { return (dim + kPadFloats - 1u) / kPadFloats * kPadFloats; }
 
 // The plan: words of one upload. A PlanHeader, PlanSequences, page tables, QueryTiles, KvSplits, and the numbers of
@@ -83,13 +86,15 @@ ROTA_SHARED uint query_header(uint heads) { return padded_floats(2u * heads); }
 // A partial result: max_logit and exp_sum in its first kPadFloats, then the output.
 ROTA_SHARED uint partial_floats(uint dim) { return kPadFloats + padded_floats(dim); }
 
-// Shared memory of the second kernel: queries, weights, and what lanes tell each other.
+// Shared memory of the second kernel, at most: queries, weights, where rows begin, and what lanes tell each other.
 constexpr uint kLaneNumbers = kAttendGroupSize + kAttendGroupSize / 16u;  // 17 words for 16 lanes: no bank conflicts
 ROTA_SHARED uint attend_shared_bytes(uint vectors, uint k_dim) {
   const uint levels = 2u * 64u;
-  const uint per_vector =
-      (k_dim + 3u) / 4u * 4u + 4u * kAttendGroupSize + 2u * kLaneNumbers + 2u * kAttendGroupSize / 16u + 4u;
-  return 4u * (levels + vectors * per_vector);
+  const uint places = 2u * kKeyBlock + kKeyBlock / kTileTokens;
+  const uint sums = 2u * kKeyBlock + kLaneNumbers + 2u * kKeyBlock / kTileTokens;
+  const uint per_vector = (k_dim + 3u) / 4u * 4u + sums + 6u;
+  const uint nothing = 1u;  // of an array that is not used
+  return 4u * (levels + places + nothing + vectors * per_vector);
 }
 
 constexpr float kNoLogit = -1e30f;  // of no key; finite, so that differences are numbers
@@ -156,6 +161,7 @@ struct AttendSplitParams {
   uint window;  // 0 is none
   uint flags;
   float soft_cap;
+  uint first_partial;  // of the binding
 };
 
 // Of attend_merge.

@@ -144,7 +144,8 @@ class AttendCheck : public ::testing::Test {
 
   // A GPU that is not here.
   void target_gpu(std::uint64_t max_binding_bytes) {
-    target.limits = {.max_binding_bytes = max_binding_bytes, .shared_memory_bytes = 32768};
+    target.limits = {
+        .max_binding_bytes = max_binding_bytes, .shared_memory_bytes = 32768, .cores = 40, .lane_registers = 256};
     target.kind = DeviceKind::discrete_gpu;
   }
 };

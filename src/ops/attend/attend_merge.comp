@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 
 #include "codec/dense/dense.glsl"
 #include "ops/attend/attend.params.h"
@@ -10,11 +11,14 @@ layout(constant_id = kAttendMergeConstantSinkLogits) const bool kSinkLogits = fa
 // Whole words: elements side by side, and every output starts on a word.
 layout(constant_id = kAttendMergeConstantToWords) const bool kToWords = true;
 
+// A workgroup merges a query vector's partial results. Lanes read what they begin with, all at once, into a table; then
+// each has four dims, and adds them up first to last, with several in flight.
+
 layout(local_size_x = kAttendGroupSize) in;
 
 layout(push_constant) uniform Push { AttendMergeParams p; };
 layout(set = 0, binding = kAttendMergeBindingPlan) readonly buffer Plan { uint plan[]; };
-layout(set = 0, binding = kAttendMergeBindingPartials) readonly buffer Partials { float partials[]; };
+layout(set = 0, binding = kAttendMergeBindingPartials) readonly buffer Partials { vec4 partials[]; };
 layout(set = 0, binding = kAttendMergeBindingQueries) readonly buffer Queries { float queries[]; };
 layout(set = 0, binding = kAttendMergeBindingValueTable) readonly buffer Table { uint table[]; };
 layout(set = 0, binding = kAttendMergeBindingTo) buffer To { uint to_words[]; };
@@ -35,9 +39,18 @@ struct PartialResults {
   uint offset;  // of the vector, from where each split's partial results begin
 };
 
-uint partial_of(PartialResults results, KvSplit split) {
-  return (split.first_partial + results.offset) * partial_floats(p.dim);
-}
+// What is known of those of some splits that follow each other.
+const uint kTableRows = 256u;
+shared uint first_units[kTableRows];  // of the partial result
+shared float row_max_logits[kTableRows];
+shared float row_weights[kTableRows];   // 2^(its max_logit - the vector's)
+shared float row_exp_sums[kTableRows];
+shared uint row_kinds[kTableRows];
+const uint kSawNothing = 0u;
+const uint kPlain = 1u;
+const uint kRotated = 2u;
+// Rows whose values are in flight together: there are multiples of them, the last ones kSawNothing.
+const uint kAhead = 16u;
 
 void store_number(uint index, uint bits) {
   if (kTo == kF32) {
@@ -81,39 +94,84 @@ void write_log_sum(uint token, uint head, float max_logit, float exp_sum) {
   }
 }
 
+uint rows_from(PartialResults results, uint first) { return min(results.splits - first, kTableRows); }
+
+// Begins and ends with a barrier.
+void read_table(PartialResults results, uint first) {
+  const uint rows = rows_from(results, first);
+  barrier();
+  for (uint row = gl_LocalInvocationID.x; row < (rows + kAhead - 1u) / kAhead * kAhead; row += kGroupSize) {
+    const KvSplit split = kv_split_at(results.first_split + first + min(row, rows - 1u));
+    const uint unit = (split.first_partial + results.offset) * (partial_floats(p.dim) / 4u);
+    const vec4 head = partials[unit];
+    first_units[row] = unit;
+    row_max_logits[row] = head.x;
+    row_exp_sums[row] = head.y;
+    row_kinds[row] = row >= rows || head.y == 0.0 ? kSawNothing : split.rotated != 0u ? kRotated : kPlain;
+  }
+  barrier();
+}
+
+// Begins and ends with a barrier.
+void weigh_table(uint rows, float max_logit) {
+  barrier();
+  for (uint row = gl_LocalInvocationID.x; row < rows; row += kGroupSize) {
+    row_weights[row] = exp2(row_max_logits[row] - max_logit);
+  }
+  barrier();
+}
+
+// The table's share of four dims, in order. What does not count is not selected, rather than branched over, which would
+// have each load waited for.
+void add_rows(uint rows, uint unit, inout vec4 plain, inout vec4 rotated) {
+  for (uint first = 0u; first < rows; first += kAhead) {
+    vec4 values[kAhead];
+    [[unroll]] for (uint i = 0u; i < kAhead; i++) values[i] = partials[first_units[first + i] + unit];
+    [[unroll]] for (uint i = 0u; i < kAhead; i++) {
+      const uint kind = row_kinds[first + i];
+      const vec4 sum = fma(vec4(row_weights[first + i]), values[i], mix(plain, rotated, bvec4(kind == kRotated)));
+      plain = mix(plain, sum, bvec4(kind == kPlain));
+      rotated = mix(rotated, sum, bvec4(kind == kRotated));
+    }
+  }
+}
+
+void add_dims(PartialResults results, uint column, uint first) {
+  const uint dim = 4u * column;
+  vec4 plain, rotated;
+  [[unroll]] for (uint i = 0u; i < 4u; i++) {
+    plain[i] = plain_values[dim + i];
+    rotated[i] = rotated_values[dim + i];
+  }
+  add_rows(rows_from(results, first), kPadFloats / 4u + column, plain, rotated);
+  [[unroll]] for (uint i = 0u; i < 4u; i++) {
+    plain_values[dim + i] = plain[i];
+    rotated_values[dim + i] = rotated[i];
+  }
+}
+
 void merge_vector(PartialResults results, uint token, uint head) {
   const float sink = kSinkLogits ? queries[p.kv_heads * p.group + head] * kLog2OfE : kNoLogit;
   float max_logit = sink;
-  for (uint nth = 0u; nth < results.splits; nth++) {
-    max_logit = max(max_logit, partials[partial_of(results, kv_split_at(results.first_split + nth))]);
+  for (uint first = 0u; first < results.splits; first += kTableRows) {
+    read_table(results, first);
+    for (uint row = 0u; row < rows_from(results, first); row++) max_logit = max(max_logit, row_max_logits[row]);
   }
-  precise float exp_sum = kSinkLogits ? exp2(sink - max_logit) : 0.0;
+  float exp_sum = kSinkLogits ? exp2(sink - max_logit) : 0.0;
   bool any_rotated = false;
-  for (uint nth = 0u; nth < results.splits; nth++) {
-    const KvSplit split = kv_split_at(results.first_split + nth);
-    const uint partial = partial_of(results, split);
-    if (partials[partial + 1u] == 0.0) continue;
-    exp_sum += partials[partial + 1u] * exp2(partials[partial] - max_logit);
-    any_rotated = any_rotated || split.rotated != 0u;
-  }
-
   barrier();  // the last vector has been written
-  for (uint dim = gl_LocalInvocationID.x; dim < p.dim; dim += kGroupSize) {
-    precise float plain = 0.0;
-    precise float rotated = 0.0;
-    for (uint nth = 0u; nth < results.splits; nth++) {
-      const KvSplit split = kv_split_at(results.first_split + nth);
-      const uint partial = partial_of(results, split);
-      if (partials[partial + 1u] == 0.0) continue;
-      const float value = partials[partial + kPadFloats + dim] * exp2(partials[partial] - max_logit);
-      if (split.rotated != 0u) {
-        rotated += value;
-      } else {
-        plain += value;
-      }
+  for (uint dim = gl_LocalInvocationID.x; dim < p.dim; dim += kGroupSize) plain_values[dim] = rotated_values[dim] = 0.0;
+  for (uint first = 0u; first < results.splits; first += kTableRows) {
+    if (results.splits > kTableRows) read_table(results, first);  // else it is there
+    weigh_table(rows_from(results, first), max_logit);
+    for (uint row = 0u; row < rows_from(results, first); row++) {
+      if (row_kinds[row] == kSawNothing) continue;
+      exp_sum = fma(row_exp_sums[row], row_weights[row], exp_sum);
+      any_rotated = any_rotated || row_kinds[row] == kRotated;
     }
-    plain_values[dim] = plain;
-    rotated_values[dim] = rotated;
+    for (uint column = gl_LocalInvocationID.x; 4u * column < p.dim; column += kGroupSize) {
+      add_dims(results, column, first);
+    }
   }
   mix_rotated(p.dim, any_rotated ? p.rotation.k : 0u);
   write_result(low(p.to.offset) + token * low(p.to.token) + head * low(p.to.head), exp_sum == 0.0 ? 0.0 : 1.0 / exp_sum,

@@ -21,13 +21,25 @@ KeySource source_of(const StoredSide& side, const KvPages& pages, std::uint64_t 
   return pages.step_page && page >= *pages.step_page ? KeySource::step : KeySource::dense;
 }
 
+// Of the shortest sequences. A CPU has few cores; a large GPU wants more workgroups than a small one.
+std::uint64_t least_split_keys(const runtime::Target& target) {
+  constexpr std::uint32_t kManyCores = 64;
+  if (target.is_cpu()) return 2048;
+  const bool is_large =
+      target.limits.cores == 0 ? target.kind == DeviceKind::discrete_gpu : target.limits.cores >= kManyCores;
+  return is_large ? 256 : 512;
+}
+
 // KV splits end at multiples of it. On one device a function of the position alone, so that queries of other sequences,
-// later tokens and other query tokens change nothing; it grows, because every split costs a partial result. A CPU has
-// few cores.
+// later tokens and other query tokens change nothing; it grows from position 16,384 on, because every split costs a
+// partial result.
 std::uint64_t split_keys(const runtime::Target& target, std::uint64_t position) {
-  constexpr std::uint64_t kSplitsPerOctave = 16;
-  const std::uint64_t first = target.is_cpu() ? 2048 : 512;
-  return std::clamp(std::bit_floor(position) / kSplitsPerOctave, first, std::uint64_t{4096});
+  constexpr std::uint64_t kFirstOctaves = 16384;
+  const std::uint64_t grown = target.is_cpu() ? std::bit_floor(position) / 16
+                              : position < kFirstOctaves
+                                  ? 0
+                                  : std::bit_floor(position) / kFirstOctaves * 2 * least_split_keys(target);
+  return std::clamp(grown, least_split_keys(target), std::uint64_t{kMaxSplitKeys});
 }
 
 // Where a range that begins at `position` must end for the sake of one side.
@@ -73,10 +85,11 @@ std::uint32_t most_vectors(const runtime::Target& target, std::uint64_t k_dim, s
   // More shared memory than this leaves a GPU too few workgroups at a time to hide its memory's latency, and a lane
   // with more columns of values has registers for fewer vectors.
   const std::uint64_t room = std::min<std::uint64_t>(target.limits.shared_memory_bytes, 32U << 10);
-  std::uint32_t vectors = kGpuVectors;
+  const std::uint32_t most = target.limits.lane_registers < kManyRegisters ? kGpuVectors / 2 : kGpuVectors;
+  std::uint32_t vectors = most;
   const auto fits = [&] {
     return attend_shared_bytes(vectors, static_cast<uint>(k_dim)) <= room &&
-           vectors * v_dim <= std::uint64_t{kGpuVectors} * 4 * kAttendGroupSize;
+           vectors * v_dim <= std::uint64_t{most} * 4 * kAttendGroupSize;
   };
   while (vectors > 1 && !fits()) vectors /= 2;
   return vectors;
@@ -156,6 +169,16 @@ std::uint64_t AttendPlanner::round_bytes() const {
   return std::min(kScratchBytes, core::round_down(target_.limits.max_binding_bytes, runtime::kBindingAlignment));
 }
 
+// How often a tile's splits change where they read: each may be in a launch of its own.
+std::uint64_t AttendPlanner::sources_of(const QueryTile& tile) const {
+  std::uint64_t sources = 0;
+  for (std::uint32_t i = 0; i < tile.splits; ++i) {
+    const SourcedSplit& one = splits_[tile.first_split + i];
+    if (i == 0 || !one.is_like(splits_[tile.first_split + i - 1])) ++sources;
+  }
+  return sources;
+}
+
 Status AttendPlanner::check_words() const {
   const std::uint64_t words = kPlanHeaderWords + sequences_.size() * kPlanSequenceWords + page_tables_.size() +
                               query_tiles_.size() * kQueryTileWords + splits_.size() * (kKvSplitWords + 1);
@@ -165,7 +188,7 @@ Status AttendPlanner::check_words() const {
 }
 
 Status AttendPlanner::check_partials(const QueryTile& tile) const {
-  const std::uint64_t bytes = partials_of(tile) * partial_bytes();
+  const std::uint64_t bytes = partial_bytes(partials_of(tile), sources_of(tile));
   return runtime::check_upload(target_, bytes, [&] {
     return core::text("{}: partial results of {} query vectors take {} bytes", kAttend, k_.heads() * tile.vectors,
                       bytes);
@@ -175,25 +198,26 @@ Status AttendPlanner::check_partials(const QueryTile& tile) const {
 void AttendPlanner::write(AttendPlan& plan) {
   for (const QueryTile& tile : query_tiles_) plan.vectors = std::max(plan.vectors, tile.vectors);
   assign_rounds(plan);
+  assign_launches(plan);
   write_words(plan);
-  write_launches(plan);
 }
 
 // A round is as many query tiles as have room for their partial results, or one.
 void AttendPlanner::assign_rounds(AttendPlan& plan) {
   std::uint64_t partials = 0;
+  std::uint64_t launches = 0;
   for (std::uint32_t index = 0; index < query_tiles_.size(); ++index) {
     const QueryTile& tile = query_tiles_[index];
-    if (plan.rounds.empty() || (partials > 0 && (partials + partials_of(tile)) * partial_bytes() > round_bytes())) {
+    const bool has_room =
+        partials == 0 || partial_bytes(partials + partials_of(tile), launches + sources_of(tile)) <= round_bytes();
+    if (plan.rounds.empty() || !has_room) {
       plan.rounds.push_back({index, 0, {}});
       partials = 0;
+      launches = 0;
     }
     ++plan.rounds.back().query_tiles;
-    for (std::uint32_t i = 0; i < tile.splits; ++i) {
-      splits_[tile.first_split + i].split.first_partial = static_cast<std::uint32_t>(partials);
-      partials += k_.heads() * tile.vectors;
-    }
-    plan.partial_bytes = std::max(plan.partial_bytes, partials * partial_bytes());
+    partials += partials_of(tile);
+    launches += sources_of(tile);
   }
 }
 
@@ -212,12 +236,19 @@ void AttendPlanner::write_words(AttendPlan& plan) const {
   plan.words.insert(plan.words.end(), page_tables_.begin(), page_tables_.end());
   for (const QueryTile& tile : query_tiles_) append(plan.words, tile);
   for (const SourcedSplit& one : splits_) append(plan.words, one.split);
+  plan.words.insert(plan.words.end(), turns_.begin(), turns_.end());
+  for (AttendRound& round : plan.rounds) {
+    for (AttendLaunch& launch : round.launches) {
+      launch.first_split += static_cast<std::uint32_t>(plan.words.size() - turns_.size());
+    }
+  }
 }
 
 // The splits of a round with the same sources are launched together.
-void AttendPlanner::write_launches(AttendPlan& plan) const {
+void AttendPlanner::assign_launches(AttendPlan& plan) {
   std::vector<Turn> turns;
   turns.reserve(splits_.size());
+  turns_.reserve(splits_.size());
   for (AttendRound& round : plan.rounds) {
     turns.clear();
     for (std::uint32_t i = 0; i < round.query_tiles; ++i) {
@@ -228,14 +259,31 @@ void AttendPlanner::write_launches(AttendPlan& plan) const {
       }
     }
     std::ranges::sort(turns);
-    for (const Turn& turn : turns) {
-      const AttendLaunch launch{turn.k, turn.v, turn.always_seen, static_cast<std::uint32_t>(plan.words.size()), 0};
-      if (round.launches.empty() || !round.launches.back().is_like(launch)) round.launches.push_back(launch);
-      ++round.launches.back().splits;
-      plan.sealed_keys = plan.sealed_keys || turn.k == KeySource::sealed;
-      plan.words.push_back(turn.split);
-    }
+    for (const Turn& turn : turns) add_to_launch(round, turn);
+    if (round.launches.empty()) continue;
+    plan.partial_bytes = std::max(plan.partial_bytes, round.launches.back().end_partial() * partial_bytes());
+    plan.sealed_keys = plan.sealed_keys || std::ranges::any_of(round.launches, [](const AttendLaunch& launch) {
+                         return launch.k == KeySource::sealed;
+                       });
   }
+}
+
+// As the last of a round's launches, or of a new one, whose partial results begin where a binding may.
+void AttendPlanner::add_to_launch(AttendRound& round, const Turn& turn) {
+  std::vector<AttendLaunch>& launches = round.launches;
+  AttendLaunch launch{turn.k, turn.v, turn.always_seen, static_cast<std::uint32_t>(turns_.size()), 0, 0, 0};
+  if (launches.empty() || !launches.back().is_like(launch)) {
+    if (!launches.empty()) {
+      launch.first_partial = static_cast<std::uint32_t>(core::round_up(launches.back().end_partial(), kPartialStep));
+    }
+    launches.push_back(launch);
+  }
+  AttendLaunch& last = launches.back();
+  KvSplit& split = splits_[turn.split].split;
+  split.first_partial = static_cast<std::uint32_t>(last.end_partial());
+  last.partials += static_cast<std::uint32_t>(k_.heads()) * query_tiles_[split.query_tile].vectors;
+  ++last.splits;
+  turns_.push_back(turn.split);
 }
 
 }  // namespace rota::ops

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,11 @@ inline std::uint64_t pages_wanted(const StoredSide& side, const KvPages& pages, 
   return slots == 0 ? 0 : (slots - 1) / side.page() + 1;
 }
 
+// A launch's partial results begin at multiples of it: a partial result is whole lines of 64 bytes, and a binding
+// begins on 256. A round has a launch for each pair of sources, and for keys that are always seen.
+inline constexpr std::uint64_t kPartialStep = runtime::kBindingAlignment / (kPadFloats * sizeof(float));
+inline constexpr std::uint64_t kMostLaunches = 2 * kSources * kSources;
+
 class AttendPlanner {
  public:
   AttendPlanner(const Attend& call, const StoredSide& k, const StoredSide& v, const runtime::Target& target);
@@ -64,6 +70,10 @@ class AttendPlanner {
     KvSplit split;
     KeySource k, v;
     bool always_seen;
+
+    bool is_like(const SourcedSplit& other) const noexcept {
+      return k == other.k && v == other.v && always_seen == other.always_seen;
+    }
   };
   // The query tiles of a sequence come to the same keys one after the other, while these are still in a cache.
   struct Turn {
@@ -82,12 +92,19 @@ class AttendPlanner {
     return std::uint64_t{tile.splits} * k_.heads() * tile.vectors;
   }
   std::uint64_t partial_bytes() const { return partial_floats(static_cast<uint>(v_.dim())) * sizeof(float); }
+  std::uint64_t sources_of(const QueryTile& tile) const;
+  // At most, with what lies between launches.
+  std::uint64_t partial_bytes(std::uint64_t partials, std::uint64_t launches) const {
+    const std::uint64_t gaps = launches == 0 ? 0 : std::min(launches, kMostLaunches) - 1;
+    return (partials + (kPartialStep - 1) * gaps) * partial_bytes();
+  }
   std::uint64_t round_bytes() const;
   Status check_words() const;
   Status check_partials(const QueryTile& tile) const;
   void assign_rounds(AttendPlan& plan);
+  void assign_launches(AttendPlan& plan);
+  void add_to_launch(AttendRound& round, const Turn& turn);
   void write_words(AttendPlan& plan) const;
-  void write_launches(AttendPlan& plan) const;
 
   const Attend& call_;
   const StoredSide& k_;
@@ -98,6 +115,7 @@ class AttendPlanner {
   std::vector<std::uint32_t> page_tables_;
   std::vector<QueryTile> query_tiles_;
   std::vector<SourcedSplit> splits_;
+  std::vector<std::uint32_t> turns_;  // numbers of splits, launch by launch
 };
 
 }  // namespace rota::ops

@@ -5,80 +5,18 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <tuple>
 #include <vector>
 
 #include "core/extent.h"
 #include "ops/attend/attend_call_reference.h"
+#include "ops/attend/attend_plan_reference.h"
 #include "ops/attend/plan_reader.h"
 
 // The plan that a good call leads to.
 
 namespace rota::ops {
 namespace {
-
-void require(bool holds, const char* what) {
-  if (!holds) throw std::runtime_error(what);
-}
-
-struct LaunchedSplit {
-  KvSplit split;
-  KeySource k, v;
-  bool always_seen;
-
-  std::uint64_t end() const { return std::uint64_t{split.first_key} + split.keys; }
-};
-
-struct PlannedTile {
-  QueryTile tile;
-  std::uint64_t round;
-  std::vector<LaunchedSplit> splits;
-};
-
-// What the words of a plan say, as kernels read them.
-std::vector<PlannedTile> query_tiles_of(const AttendPlan& plan) {
-  struct Launched {
-    KeySource k, v;
-    bool always_seen;
-    std::uint64_t round;
-  };
-  const PlanReader reader(plan.words.data());
-  std::map<std::uint64_t, Launched> launches;  // by split
-  std::vector<PlannedTile> tiles;
-  for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
-    require(plan.rounds[round].first_query_tile == tiles.size(), "rounds have all query tiles, one after the other");
-    for (std::size_t i = 0; i < plan.rounds[round].query_tiles; ++i) {
-      tiles.push_back({reader.query_tile(tiles.size()), round, {}});
-    }
-    for (const AttendLaunch& launch : plan.rounds[round].launches) {
-      require(launch.first_split + launch.splits <= plan.words.size(), "a launch's splits are in the plan");
-      for (std::uint32_t i = 0; i < launch.splits; ++i) {
-        const bool fresh =
-            launches.insert({reader.word(launch.first_split + i), {launch.k, launch.v, launch.always_seen, round}})
-                .second;
-        require(fresh, "a split is launched once");
-      }
-    }
-  }
-  std::uint64_t splits = 0;
-  for (std::size_t index = 0; index < tiles.size(); ++index) {
-    PlannedTile& planned = tiles[index];
-    require(planned.tile.first_split == splits, "query tiles have splits one after the other");
-    for (std::uint32_t i = 0; i < planned.tile.splits; ++i, ++splits) {
-      require(launches.contains(splits), "every split is launched");
-      const Launched& launched = launches.at(splits);
-      const KvSplit& split = reader.kv_split(splits);
-      require(split.query_tile == index, "a split knows its query tile");
-      require(launched.round == planned.round, "a query tile's splits are in its round");
-      require((split.rotated != 0) == (launched.v == KeySource::sealed), "sealed values are rotated");
-      planned.splits.push_back({split, launched.k, launched.v, launched.always_seen});
-    }
-  }
-  require(launches.size() == splits, "every launched split is a query tile's");
-  require(reader.header().splits + splits * (kKvSplitWords + 1) == plan.words.size(), "no word is nobody's");
-  return tiles;
-}
 
 // A call's sequence, from the definitions in kv_view.h and ops.h, one key at a time.
 struct ModelSequence {
@@ -148,9 +86,17 @@ struct ModelSequence {
   }
 };
 
-// 16 splits for each octave: 512 keys at first (on a CPU 2048), 4096 at last.
+// 16 splits for each octave: 512 keys at first (on a CPU 2048, on a large GPU 256), 4096 at last.
 bool on_grid(const runtime::Target& target, std::uint64_t position) {
   if (target.is_cpu()) return position % (position < 65536 ? 2048 : 4096) == 0;
+  if (target.limits.cores >= 64) {
+    return position % (position < 16384    ? 256
+                       : position < 32768  ? 512
+                       : position < 65536  ? 1024
+                       : position < 131072 ? 2048
+                                           : 4096) ==
+           0;
+  }
   return position % (position < 16384 ? 512 : position < 32768 ? 1024 : position < 65536 ? 2048 : 4096) == 0;
 }
 
@@ -194,13 +140,33 @@ void check_scratch(const Attend& call, const runtime::Target& target, const Chec
   std::uint64_t largest = 0;
   for (std::size_t round = 0; round < plan.rounds.size(); ++round) {
     std::uint64_t used = 0;
+    for (const AttendLaunch& launch : plan.rounds[round].launches) {
+      require(launch.first_partial >= used, "launches write apart");
+      require(launch.first_partial * bytes % 256 == 0, "a launch's partial results are a binding");
+      used = launch.end_partial();
+    }
+    std::map<std::uint64_t, std::uint64_t> ends;  // of splits' partial results, by their first
     for (const PlannedTile& planned : tiles) {
       if (planned.round != round) continue;
       for (const LaunchedSplit& one : planned.splits) {
-        require(one.split.first_partial == used, "partial results lie one after the other");
-        used += call.kv.k.dense.shape.heads * planned.tile.vectors;
+        const std::uint64_t first = one.split.first_partial;
+        const std::uint64_t end = first + call.kv.k.dense.shape.heads * planned.tile.vectors;
+        require(ends.insert({first, end}).second, "no two splits begin at one place");
+        require(std::ranges::any_of(plan.rounds[round].launches,
+                                    [&](const AttendLaunch& launch) {
+                                      return launch.k == one.k && launch.v == one.v &&
+                                             launch.always_seen == one.always_seen && first >= launch.first_partial &&
+                                             end <= launch.end_partial();
+                                    }),
+                "a split writes where its launch may");
       }
     }
+    std::uint64_t last_end = 0;
+    for (const auto& [first, end] : ends) {
+      require(first >= last_end, "partial results do not overlap");
+      last_end = end;
+    }
+    require(last_end == used, "a launch has no partial results but its splits'");
     require(used * bytes <= most || plan.rounds[round].query_tiles == 1, "rounds bound the scratch");
     largest = std::max(largest, used * bytes);
   }
@@ -213,7 +179,9 @@ void check_scratch(const Attend& call, const runtime::Target& target, const Chec
 
 void check_plan(const Attend& call, const runtime::Target& target, const CheckedAttend& plan) {
   const std::vector<PlannedTile> tiles = query_tiles_of(plan);
-  const std::uint32_t most = target.is_cpu() ? kCpuVectors : kGpuVectors;
+  const std::uint32_t most = target.is_cpu()                                 ? kCpuVectors
+                             : target.limits.lane_registers < kManyRegisters ? 4
+                                                                             : kGpuVectors;
   require(plan.vectors <= most, "as many vectors as kernels hold");
   std::uint64_t token = 0;
   std::size_t next = 0;
@@ -357,7 +325,11 @@ class AttendPlans : public AttendCheck {
     call.log_sum_exp.reset();
     target.limits = device.info().limits;
     target.kind = device.info().kind;
-    if (sometimes(2)) target_gpu(1 << 20);
+    if (sometimes(2)) {
+      target_gpu(1 << 20);
+      if (sometimes(2)) target.limits.cores = 96;
+      if (sometimes(2)) target.limits.lane_registers = 128;
+    }
     if (sometimes(4)) target.limits.max_binding_bytes = 300000;
     return call;
   }

@@ -115,11 +115,27 @@ TEST_F(AttendProperties, WhereARingStartsChangesNoBit) {
   }));
 }
 
+TEST_F(AttendProperties, HowRowsLieInMemoryChangesNoBitOnAGpu) {
+  if (on_cpu()) GTEST_SKIP();  // where rows that are not side by side are added up in another order
+  for (const std::uint64_t dim : {64U, 40U, 36U}) {
+    const std::vector<Numbers> k{draw(300, 2, dim, gaussian())};
+    const std::vector<Numbers> v{draw(300, 2, dim, gaussian())};
+    const Asked asked{.q = queries(2, 4, dim), .query_tokens = {2}};
+    const Answer wanted = run(lay_slots({}, k, v), asked);
+    using enum Slots::Order;
+    for (const Slots::Order order : {token_major, transposed, padded}) {
+      EXPECT_TRUE(run(lay_slots({.order = order}, k, v), asked) == wanted) << dim << ", " << static_cast<int>(order);
+    }
+  }
+}
+
 TEST_F(AttendProperties, InPartsOrAtOnceIsTheSameBits) {
   EXPECT_TRUE(rc::check("chunks", [this] {
     seed_from_case();
     Case what{.group = *rc::gen::element(1U, 2U, 8U),
               .lengths = {drawn(1, *rc::gen::element<std::uint64_t>(40, 1300))}};
+    // Sealed pages, too, as long as no part ends before they do.
+    if (*rc::gen::arbitrary<bool>()) what.k = what.v = turbo(*rc::gen::element(3U, 4U, 8U));
     const std::uint64_t length = what.lengths[0];
     const std::uint64_t query_tokens = drawn(1, std::min<std::uint64_t>(length, 40));
     what.query_tokens = {query_tokens};

@@ -83,7 +83,7 @@ class SplitKernel {
     return {tile,
             {&plan_.sequence(tile.sequence), head},
             {split.first_key, std::uint64_t{split.first_key} + split.keys},
-            split.first_partial + head * tile.vectors};
+            std::uint64_t{split.first_partial} - p_.first_partial + head * tile.vectors};
   }
 
   SideShape key_shape(const runtime::CpuCall& call) const noexcept {

@@ -33,63 +33,83 @@ uint value_page(uint key) {
 PageLayout key_layout() { return PageLayout(kKeys, kKeyBits, kKeyDim, p.k_page, uint(kHasMean)); }
 PageLayout value_layout() { return PageLayout(kValues, kValueBits, kValueDim, p.v_page, 0u); }
 
-// A sealed quad of keys against all queries, in units of its scales and without the page's mean.
-void find_sealed_products(uint first_key) {
+// Where a quad of keys lies in its page.
+struct KeyPlanes {
+  uint low_units, high_units;  // its first of each plane; the units of the quad are 4 apart
+  uint first_column;           // of the tile
+};
+
+KeyPlanes key_planes(uint page, uint token) {
   const PageLayout layout_ = key_layout();
-  const uint page = key_page(first_key);
-  const uint token = first_key % p.k_page;
   const uint tile = token / kTileTokens;
   const uint quad = token % 16u / kQuadTokens;
-  const uint first_column = token % kTileTokens / 16u * kColumns;
-  const uint low_units = (page + plane_offset(layout_, tile, 0u) / 4u) / 4u + quad;
-  const uint high_units = (page + plane_offset(layout_, tile, 1u) / 4u) / 4u + quad;
-  uvec4 high = uvec4(0u);
-  for (uint column = 0u; column < kColumns; column += kUnitColumns) {
-    const uint nth = first_column + column;
-    const uvec4 words = key_units[low_units + nth / kUnitColumns * 4u];
-    if (kKeyHighBits != 0u && (column == 0u || nth % kKeyHighCells == 0u)) {
-      high = key_units[high_units + nth / kKeyHighCells * 4u];
+  return KeyPlanes((page + plane_offset(layout_, tile, 0u) / 4u) / 4u + quad,
+                   (page + plane_offset(layout_, tile, 1u) / 4u) / 4u + quad,
+                   token % kTileTokens / 16u * kColumns);
+}
+
+// A sealed quad of keys against all queries, in units of its scales and without the page's mean.
+void find_sealed_products(uint page, uint token) {
+  const KeyPlanes planes = key_planes(page, token);
+  const uint first_unit = planes.first_column / kUnitColumns;
+  for (uint first = 0u; first < kKeyUnitCount; first += kKeyBatch) {
+    uvec4 words[8], high[8];
+    [[unroll]] for (uint i = 0u; i < kKeyBatch; i++) {
+      words[i] = key_units[planes.low_units + (first_unit + first + i) * 4u];
     }
-    [[unroll]] for (uint cell = 0u; cell < kUnitColumns; cell++) {
-      vec4 dims[4];
-      [[unroll]] for (uint d = 0u; d < 4u; d++) {
-        const CodeBits bits = CodeBits(8u * d + cell * kKeyLowBits, kKeyLowBits,
-                                       8u * d + (nth + cell) % kKeyHighCells * kKeyHighBits, kKeyHighBits);
-        dims[d] = levels_of_keys(codes_in(words, high, bits));
+    [[unroll]] for (uint i = 0u; i < kKeyHighBatch; i++) {
+      const uint unit = (first_unit + first + i * kKeyHighLows) * kUnitColumns / kKeyHighCells;
+      high[i] = key_units[planes.high_units + unit * 4u];
+    }
+    [[dont_unroll]] for (uint cell = 0u; cell < kUnitColumns; cell++) {
+      [[unroll]] for (uint i = 0u; i < kKeyBatch; i++) {
+        const uint column = (first + i) * kUnitColumns + cell;
+        const uint high_cell = kKeyHighsWhole ? i % kKeyHighLows * kUnitColumns + cell
+                                              : (planes.first_column + column) % kKeyHighCells;
+        vec4 dims[4];
+        [[unroll]] for (uint d = 0u; d < 4u; d++) {
+          const CodeBits bits =
+              CodeBits(8u * d + cell * kKeyLowBits, kKeyLowBits, 8u * d + high_cell * kKeyHighBits, kKeyHighBits);
+          dims[d] = levels_of_keys(codes_in(words[i], high[i / kKeyHighLows], bits));
+        }
+        add_to_logits(column, dims);
       }
-      add_to_logits(column + cell, dims);
     }
   }
 }
 
-// Each query's product with the mean of this lane's page, in which the page's lanes share.
-void find_mean_products(uint first_key) {
+// Each query's product with the mean of each page of the split: eight pages at a time, which eight lanes share each.
+void find_mean_products() {
   const uint lane = gl_LocalInvocationIndex;
-  const uint page_lanes = p.k_page / kQuadTokens;
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = 0.0;
-  if (in_range(first_key / p.k_page * p.k_page, p.k_page)) {
-    const uint page = key_page(first_key) / 4u;
-    for (uint unit = lane % page_lanes; unit < kKeyDim / 8u; unit += page_lanes) {
-      const uvec4 words = key_units[page + unit];
-      [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-        const uint at = query_unit(min(g, query_tile.vectors - 1u)) + 2u * unit;
-        const vec4 both = fma(queries[at], finite_halves(words.xy), queries[at + 1u] * finite_halves(words.zw));
-        dots[g] += (both.x + both.y) + (both.z + both.w);
+  const uint first_page = range.x / p.k_page;
+  const uint pages = (range.y - 1u) / p.k_page + 1u - first_page;
+  for (uint first = 0u; first < pages; first += kMeanPages) {
+    float dots[kVectors];
+    [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = 0.0;
+    const uint nth = first + lane / kMeanLanes;
+    if (nth < pages) {
+      const uint page = key_page((first_page + nth) * p.k_page) / 4u;
+      for (uint unit = lane % kMeanLanes; unit < kKeyDim / 8u; unit += kMeanLanes) {
+        const uvec4 words = key_units[page + unit];
+        [[unroll]] for (uint g = 0u; g < kVectors; g++) {
+          const uint at = query_unit(min(g, query_tile.vectors - 1u)) + 2u * unit;
+          const vec4 both = fma(queries[at], finite_halves(words.xy), queries[at + 1u] * finite_halves(words.zw));
+          dots[g] += (both.x + both.y) + (both.z + both.w);
+        }
       }
     }
-  }
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[kDots + g * kLaneNumbers + slot_of(lane)] = dots[g];
-  barrier();
-  const uint pages = kLanes / page_lanes;
-  for (uint i = lane; i < kVectors * pages; i += kLanes) {
-    float sum = 0.0;
-    for (uint n = 0u; n < page_lanes; n++) {
-      sum += lane_numbers[kDots + i / pages * kLaneNumbers + slot_of(i % pages * page_lanes + n)];
+    [[unroll]] for (uint g = 0u; g < kVectors; g++) lane_numbers[g * kLaneNumbers + slot_of(lane)] = dots[g];
+    barrier();
+    for (uint i = lane; i < kVectors * kMeanPages; i += kLanes) {
+      const uint at = i / kMeanPages * kLaneNumbers;
+      float sum = 0.0;
+      [[unroll]] for (uint n = 0u; n < kMeanLanes; n++) {
+        sum += lane_numbers[at + slot_of(i % kMeanPages * kMeanLanes + n)];
+      }
+      if (first + i % kMeanPages < pages) page_dots[i / kMeanPages * kSplitPages + first + i % kMeanPages] = sum;
     }
-    page_dots[i] = sum;
+    barrier();
   }
-  barrier();
-  [[unroll]] for (uint g = 0u; g < kVectors; g++) dots[g] = page_dots[g * pages + lane / page_lanes];
 }
 
 // Four of a page's scales, with their signs.
@@ -103,33 +123,46 @@ uvec2 value_scales(uint page, uint token) {
   return uvec2(value_word(word), value_word(word + 1u));
 }
 
-void add_sealed_values(uint key_block, uint column, uint turn) {
-  const PageLayout layout_ = value_layout();
-  for (uint unit = first_share(); unit < kLanes / kUnitQuads; unit += kGroups) {
-    const uint quad = unit * kUnitQuads;
-    const uint key = key_block + quad * kQuadTokens;
-    if (!in_range(key, kUnitQuads * kQuadTokens)) continue;
-    const uint page = value_page(key);
-    const uint tile = key % p.v_page / kTileTokens;
-    const uint tile_quad = key % kTileTokens / kQuadTokens;
-    const uint low_units = (page + plane_offset(layout_, tile, 0u) / 4u) / 4u + column;
-    uvec4 high = uvec4(0u);
-    if (kValueHighBits != 0u) {
-      const uint high_units = (page + plane_offset(layout_, tile, 1u) / 4u) / 4u + column;
-      high = value_units[high_units + tile_quad / kUnitQuads * kValueColumns];
-    }
-    [[unroll]] for (uint first = 0u; first < kUnitQuads; first += kValueLowCells) {
-      const uvec4 words = value_units[low_units + (tile_quad + first) / kValueLowCells * kValueColumns];
-      [[unroll]] for (uint cell = 0u; cell < kValueLowCells; cell++) {
-        vec4 tokens[4];
-        [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
-          const CodeBits bits = CodeBits(8u * t + cell * kValueLowBits, kValueLowBits,
-                                         8u * t + (first + cell) * kValueHighBits, kValueHighBits);
-          tokens[t] = levels_of_values(codes_in(words, high, bits));
+// Where the units of values begin that a token's tile has.
+uint value_tile(uint page, uint token) {
+  return (page + plane_offset(value_layout(), token / kTileTokens, 0u) / 4u) / 4u;
+}
+
+// `quads` of the key block are in the range, from and to. Whoever adds a unit does not depend on the range, and weights
+// outside of it are zero.
+void add_sealed_values(uvec2 quads) {
+  const uint high_plane = kTileTokens / 8u * kValueDim * kValueLowBits / 16u;  // from where the tile begins
+  const uint last = (quads.y - 1u) / kUnitQuads;
+  const uint batch_units = kUnitBatch * kGroups;
+  for (uint batch = quads.x / kUnitQuads / batch_units; batch <= last / batch_units; batch++) {
+    const uint first = batch * batch_units + first_share();
+    uvec4 words[8u * kMostTurns], high[2u * kMostTurns];  // [turn][unit][unit of the low plane], [turn][unit]
+    [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) {
+      [[unroll]] for (uint n = 0u; n < kUnitBatch; n++) {
+        const uint quad = min(first + n * kGroups, last) * kUnitQuads;
+        const uint tile = value_tiles[quad / kTileQuads] + value_column(turn);
+        const uint tile_quad = quad % kTileQuads;
+        [[unroll]] for (uint i = 0u; i < kUnitLows; i++) {
+          words[turn * 8u + n * kUnitLows + i] = value_units[tile + (tile_quad / kValueLowCells + i) * kValueColumns];
         }
-        [[unroll]] for (uint g = 0u; g < kVectors; g++) {
-          outs[g * kTurns + turn] = add_scaled(outs[g * kTurns + turn], weights[g * kLanes + quad + first + cell],
-                                               tokens[0], tokens[1], tokens[2], tokens[3]);
+        if (kValueHighBits == 0u) continue;
+        high[turn * 2u + n] = value_units[tile + high_plane + tile_quad / kUnitQuads * kValueColumns];
+      }
+    }
+    [[dont_unroll]] for (uint cell = 0u; cell < kValueLowCells; cell++) {
+      [[unroll]] for (uint n = 0u; n < kUnitBatch * kUnitLows; n++) {
+        const uint unit = first + n / kUnitLows * kGroups;
+        const uint nth = n % kUnitLows * kValueLowCells + cell;
+        if (!kUnitsDivide && unit >= kBlockUnits) continue;
+        [[unroll]] for (uint turn = 0u; turn < kTurns; turn++) {
+          const uvec4 high_words = kValueHighBits == 0u ? uvec4(0u) : high[turn * 2u + n / kUnitLows % 2u];
+          vec4 tokens[4];
+          [[unroll]] for (uint t = 0u; t < kQuadTokens; t++) {
+            const CodeBits bits =
+                CodeBits(8u * t + cell * kValueLowBits, kValueLowBits, 8u * t + nth * kValueHighBits, kValueHighBits);
+            tokens[t] = levels_of_values(codes_in(words[turn * 8u + n], high_words, bits));
+          }
+          add_to_outs(turn, unit * kUnitQuads + nth, tokens);
         }
       }
     }

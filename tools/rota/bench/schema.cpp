@@ -83,10 +83,11 @@ Json row_schema() {
 // A CPU has threads, and any other device has limits.
 Json device_schema() {
   Json limits;
-  for (const char* key :
-       {"max_buffer_bytes", "max_binding_bytes", "max_workgroup_size", "shared_memory_bytes", "subgroup_size"}) {
+  for (const char* key : {"max_buffer_bytes", "max_binding_bytes", "max_workgroup_size", "shared_memory_bytes",
+                          "subgroup_size", "lane_registers"}) {
     limits[key] = ref("count");
   }
+  limits["cores"] = ref("count_or_null");
   Json device{{"type", "object"},
               {"additionalProperties", false},
               {"required", {"id", "name", "kind", "driver", "memory_bytes", "features"}},

@@ -58,11 +58,14 @@ nlohmann::ordered_json device_json(const DeviceInfo& device) {
                               {"memory_bytes", device.memory_bytes},
                               {"features", device.features}};
   if (is_gpu(device)) {
-    json["limits"] = {{"max_buffer_bytes", device.limits.max_buffer_bytes},
-                      {"max_binding_bytes", device.limits.max_binding_bytes},
-                      {"max_workgroup_size", device.limits.max_workgroup_size},
-                      {"shared_memory_bytes", device.limits.shared_memory_bytes},
-                      {"subgroup_size", device.limits.subgroup_size}};
+    json["limits"] = {
+        {"max_buffer_bytes", device.limits.max_buffer_bytes},
+        {"max_binding_bytes", device.limits.max_binding_bytes},
+        {"max_workgroup_size", device.limits.max_workgroup_size},
+        {"shared_memory_bytes", device.limits.shared_memory_bytes},
+        {"subgroup_size", device.limits.subgroup_size},
+        {"cores", device.limits.cores == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(device.limits.cores)},
+        {"lane_registers", device.limits.lane_registers}};
   } else {
     json["threads"] = device.threads;
   }
