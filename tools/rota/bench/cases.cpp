@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "cli/command.h"
+#include "cli/numbers.h"
 #include "cli/show.h"
 #include "ops/checksum/checksum_bench_case.h"
 #include "ops/rope/rope_bench_case.h"
@@ -66,7 +67,7 @@ Work seal_of(Place& place, const BenchShape& shape) {
 }  // namespace
 
 MemoryLeft memory_of(const Device& device, std::uint64_t rotated_bytes) {
-  return {device.info().memory_bytes / 5 * 4, rotated_bytes};
+  return {most_memory(device.info()), rotated_bytes};
 }
 
 Place place_of(const Device& device, MemoryLeft& left) {

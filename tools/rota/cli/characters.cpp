@@ -1,5 +1,6 @@
 #include "cli/characters.h"
 
+#include <algorithm>
 #include <array>
 
 namespace rota::tool {
@@ -17,6 +18,11 @@ Character first_character(std::string_view text) {
   }
   constexpr std::array<std::uint32_t, 5> kSmallest{0, 0, 0x80, 0x800, 0x10000};
   return code < kSmallest[bytes] ? Character{0, 1} : Character{code, bytes};
+}
+
+std::size_t length_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<std::uint8_t>(c) & 0xc0U) != 0x80; }));
 }
 
 bool may_be_shown(std::uint32_t code) {

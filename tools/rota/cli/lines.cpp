@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <sstream>
 #include <vector>
+
+#include "cli/numbers.h"
 
 namespace rota::tool {
 namespace {
@@ -63,11 +64,7 @@ std::string wrapped_paragraph(const std::vector<std::string>& lines, std::size_t
 std::size_t line_width() {
   std::size_t width = 0;
   const char* const columns = std::getenv("COLUMNS");
-  if (columns != nullptr) {
-    const std::string_view text(columns);
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-    if (error != std::errc{} || end != text.data() + text.size()) width = 0;
-  }
+  if (columns != nullptr) width = parsed_whole(columns).value_or(0);
   winsize window{};
   if (width == 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0) width = window.ws_col;
   return width == 0 ? kUsualWidth : std::clamp(width, kLeastWidth, kUsualWidth);

@@ -68,6 +68,15 @@ unsigned sealed_bits(unsigned wanted) {
   return best;
 }
 
+// Letters and digits alone: people write "gemma3", and others "gemma-3-27b-it".
+std::string squashed(std::string_view name) {
+  std::string made;
+  for (const char letter : lower(std::string(name))) {
+    if ((letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9')) made += letter;
+  }
+  return made;
+}
+
 }  // namespace
 
 std::size_t distance(std::string_view a, std::string_view b) {
@@ -88,15 +97,6 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::string lower(std::string text) {
   for (char& letter : text) letter = letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
   return text;
-}
-
-// Letters and digits alone: people write "gemma3", and others "gemma-3-27b-it".
-std::string squashed(std::string_view name) {
-  std::string made;
-  for (const char letter : lower(std::string(name))) {
-    if ((letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9')) made += letter;
-  }
-  return made;
 }
 
 std::vector<std::string> names_like(const std::string& name, const std::vector<std::string>& names) {

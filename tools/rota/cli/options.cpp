@@ -5,13 +5,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <span>
 #include <string_view>
 
 #include "cli/command.h"
 #include "cli/command_text.h"
 #include "cli/names.h"
+#include "cli/numbers.h"
 
 namespace rota::tool {
 namespace {
@@ -47,14 +47,6 @@ std::string typed_name(const std::string& names) {
 }
 
 // Digits alone, where CLI11 would take -1 for the largest number.
-std::optional<std::uint64_t> parsed_whole(std::string_view text) {
-  std::uint64_t number = 0;
-  const char* const first = std::to_address(text.begin());
-  const char* const last = std::to_address(text.end());
-  const auto [end, error] = std::from_chars(first, last, number);
-  return !text.empty() && end == last && error == std::errc{} ? std::optional(number) : std::nullopt;
-}
-
 auto whole_number(const std::string& names) {
   return [names](const std::string& text) {
     if (!parsed_whole(text)) refuse(names, text, "a whole number below 2^64");

@@ -83,12 +83,6 @@ bool is_right(const Table& table, const Column& column) {
   });
 }
 
-// Letters, not bytes: the names of devices and files are UTF-8.
-std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0U) != 0x80U; }));
-}
-
 }  // namespace
 
 std::string table_text(const Table& table, Output output) {
@@ -104,13 +98,13 @@ std::string table_text(const Table& table, Output output) {
   }
   std::vector<std::size_t> widths(table.columns.size(), bars ? 3 : 1);
   for (const auto& cells : lines) {
-    for (std::size_t at = 0; at < cells.size(); ++at) widths[at] = std::max(widths[at], width(cells[at]));
+    for (std::size_t at = 0; at < cells.size(); ++at) widths[at] = std::max(widths[at], length_of(cells[at]));
   }
   std::string text;
   for (std::size_t row = 0; row < lines.size(); ++row) {
     std::string line;
     for (std::size_t at = 0; at < widths.size(); ++at) {
-      const std::string blanks(widths[at] - width(lines[row][at]), ' ');
+      const std::string blanks(widths[at] - length_of(lines[row][at]), ' ');
       const bool right = is_right(table, table.columns[at]);
       line += (bars      ? "| "
                : at == 0 ? ""

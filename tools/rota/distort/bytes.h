@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,11 +28,6 @@ Result<Bytes> file_bytes(const std::filesystem::path& path, std::string_view wan
 Error wrong(std::string what, std::string_view wanted);
 
 Error named(std::string_view name, const Error& error);
-
-// The largest number where the sum is none.
-constexpr std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
-  return a + b < a ? std::numeric_limits<std::uint64_t>::max() : a + b;
-}
 
 // Of at most 8 bytes.
 std::uint64_t little_endian(std::span<const char> bytes);

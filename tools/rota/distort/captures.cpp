@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/numbers.h"
 #include "rota/codec.h"
 #include "rota/view.h"
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/numbers.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/show.h"
@@ -147,7 +148,7 @@ class Distortion {
   void check_memory(const Source& source, const DistortMeter& meter) const {
     const LargestFile largest = largest_file(source);
     const std::uint64_t needed = saturating_add(largest.bytes, meter.head_bytes());
-    const std::uint64_t most = device_.info().memory_bytes / 5 * 4;
+    const std::uint64_t most = most_memory(device_.info());
     if (needed <= most || largest.name.empty()) return;
     throw Failure(Exit::failed_check,
                   fmt::format("{}: {} are needed for one of its heads, and rota takes {} of the memory of {}",
@@ -205,9 +206,8 @@ class Distortion {
 std::optional<std::uint64_t> read_sample(const std::string& text) {
   constexpr std::size_t kMostDigits = 9;
   if (text == "all") return 0;
-  if (text.size() > kMostDigits || text.find_first_not_of("0123456789") != std::string::npos) return {};
-  const std::uint64_t number = std::stoull(text);
-  return number < 2 ? std::nullopt : std::optional(number);
+  const std::optional<std::uint64_t> number = text.size() > kMostDigits ? std::nullopt : parsed_whole(text);
+  return number && *number >= 2 ? number : std::nullopt;
 }
 
 void check(Options& options) {

@@ -178,7 +178,6 @@ void DistortMeter::add_sums(const Sample& sample, Measure& measure) const {
   };
   for (std::size_t index = 0; index < trials_.size(); ++index) {
     TrialSums& sums = measure.trials[index];
-    if (trials_[index].partners.empty()) continue;
     add(sums.logits, [&](const QueryRecord& record) -> RatioSums::Term {
       return {record.trials[index].logit_error, record.trials[index].logit_square};
     });

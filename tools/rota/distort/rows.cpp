@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "cli/numbers.h"
 #include "cli/show.h"
 #include "rota/codec.h"
 #include "rota/kv_spec.h"
@@ -172,12 +173,6 @@ std::string worst_text(const std::vector<Json>& heads) {
                      one_line(worst.at("name").get<std::string>()), worst.at("k_mse").get<double>());
 }
 
-std::string with_commas(std::uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
-  return digits;
-}
-
 }  // namespace
 
 bool is_sealed(const KvCodec& codec) { return sealed_codec(codec).has_value(); }
@@ -276,7 +271,7 @@ std::string source_text(const Json& source, const std::vector<Json>& heads) {
         keys, values);
   }
   if (const std::uint64_t rounded = number(source.at("rounded_to_f32")); rounded > 0) {
-    text += fmt::format("f64: {} numbers were rounded to f32.\n", with_commas(rounded));
+    text += fmt::format("f64: {} numbers were rounded to f32.\n", with_commas(std::to_string(rounded)));
   }
   const std::uint64_t without = number(source.at("without_queries"));
   if (without == captures) {
@@ -286,7 +281,8 @@ std::string source_text(const Json& source, const std::vector<Json>& heads) {
   }
   const std::uint64_t sampled = number(source.at("sampled").at("queries")), all = number(source.at("sampled").at("of"));
   if (without < captures && sampled < all) {
-    text += fmt::format("{} of {} queries per head, 95 % interval\n", with_commas(sampled), with_commas(all));
+    text += fmt::format("{} of {} queries per head, 95 % interval\n", with_commas(std::to_string(sampled)),
+                        with_commas(std::to_string(all)));
   }
   return text + worst_text(heads);
 }

@@ -132,7 +132,6 @@ void TileMeter::measure(const HeadNumbers& exact, std::span<const HeadNumbers> r
   load(queries);
   measure_exact(exact, records);
   for (std::size_t trial = 0; trial < trials_.size(); ++trial) {
-    if (trials_[trial].partners.empty()) continue;
     sealed_.clear();
     for (const Range& seen : seen_) sealed_.push_back(setting_.sealed(seen.end - 1, trials_[trial].page));
     multiply_keys(restored[trial], groups_of(sealed_), restored_logits_);

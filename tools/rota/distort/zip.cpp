@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,6 +13,8 @@
 #if ROTA_HAS_ZLIB
 #include <zlib.h>
 #endif
+
+#include "rota/view.h"
 
 namespace rota::tool {
 namespace {
@@ -116,9 +117,7 @@ Status find_bytes(const Bytes& file, ZipEntry& entry) {
 }
 
 Status check_sizes(const ZipEntry& entry) {
-  const std::uint64_t most = entry.stored_bytes > std::numeric_limits<std::uint64_t>::max() / kMostInflated
-                                 ? std::numeric_limits<std::uint64_t>::max()
-                                 : entry.stored_bytes * kMostInflated;
+  const std::uint64_t most = detail::saturating_multiply(entry.stored_bytes, kMostInflated);
   if (entry.deflated ? entry.bytes <= most : entry.bytes == entry.stored_bytes) return {};
   return no_zip(fmt::format("{} has {} bytes in {}", entry.name, entry.bytes, entry.stored_bytes));
 }

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <utility>
 
 #include "cli/command.h"
+#include "cli/numbers.h"
 #include "rota/device.h"
 
 namespace rota::tool {
@@ -60,11 +62,6 @@ void add_group(Model& model, const Shape& shape) {
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) group.layers.push_back(first + layer);
 }
 
-bool parse_whole(const char* first, const char* last, std::uint64_t& number) {
-  const auto [end, error] = std::from_chars(first, last, number);
-  return end == last && error == std::errc{};
-}
-
 // "layers=22,kv-heads=1,head-dim=256,window=512"
 Shape parsed_group(const std::string& text) {
   Shape shape;
@@ -80,13 +77,14 @@ Shape parsed_group(const std::string& text) {
                                  : name == "value-dim" ? &shape.value_dim
                                  : name == "window"    ? &shape.window
                                                        : nullptr;
-    const char* const last = value.data() + value.size();
-    if (field == nullptr || value.empty() || !parse_whole(value.data(), last, *field)) {
+    const std::optional<std::uint64_t> number = parsed_whole(value);
+    if (field == nullptr || !number) {
       fail_usage(
           fmt::format("--group has \"{}\"; wanted layers, kv-heads, head-dim, value-dim or window, = and a number",
                       part),
           "rota estimate --group layers=22,kv-heads=1,head-dim=256,window=512");
     }
+    *field = *number;
     begin = end + 1;
   }
   return shape;

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
+#include "cli/numbers.h"
 #include "cli/options.h"
 #include "model/model.h"
 #include "rota/kv_spec.h"
@@ -33,8 +33,7 @@ struct MemoryBudget {
   std::uint64_t all = 0, weights = 0, reserved = 0;
 
   std::uint64_t left() const noexcept {
-    constexpr auto kLargest = std::numeric_limits<std::uint64_t>::max();
-    const std::uint64_t taken = weights > kLargest - reserved ? kLargest : weights + reserved;
+    const std::uint64_t taken = saturating_add(weights, reserved);
     return all > taken ? all - taken : 0;
   }
 };

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "cli/characters.h"
 #include "report/ticks.h"
 #include "report/words.h"
 

@@ -11,20 +11,11 @@
 #include <utility>
 
 #include "cli/characters.h"
+#include "cli/numbers.h"
 #include "report/ticks.h"
 
 namespace rota::tool {
 namespace {
-
-std::string with_separators(std::string digits) {
-  const std::size_t point = std::min(digits.find('.'), digits.size());
-  const std::size_t begin = digits.starts_with('-') ? 1 : 0;
-  for (std::size_t at = point; at > begin + 3;) {
-    at -= 3;
-    digits.insert(at, 1, ',');
-  }
-  return digits;
-}
 
 std::string without_trailing_zeros(std::string digits) {
   if (digits.find('.') == std::string::npos) return digits;
@@ -40,11 +31,6 @@ std::size_t digit_run(std::string_view text, std::size_t at) {
 }
 
 }  // namespace
-
-std::size_t length_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<std::uint8_t>(c) & 0xc0U) != 0x80; }));
-}
 
 std::string power_of_ten(int exponent) {
   constexpr std::array kDigits{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"};
@@ -85,7 +71,7 @@ std::string number_text(double value, int digits) {
   const double size = std::abs(value);
   if (size >= 1e-3 && size < 1e9) {
     const int decimals = std::max(0, digits - 1 - decade_below(size));
-    return with_separators(without_trailing_zeros(fmt::format("{:.{}f}", value, decimals)));
+    return with_commas(without_trailing_zeros(fmt::format("{:.{}f}", value, decimals)));
   }
   const std::string text = fmt::format("{:.{}e}", value, digits - 1);
   const std::size_t split = text.find('e');

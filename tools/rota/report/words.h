@@ -17,9 +17,6 @@ std::string escaped(std::string_view text);
 // No longer than `most` characters; what is cut ends in "…".
 std::string cut(std::string_view text, std::size_t most);
 
-// In characters.
-std::size_t length_of(std::string_view text);
-
 // "0.0123", "16,384", "1.2×10⁻⁷": whole parts in full, else `digits` that count.
 std::string number_text(double value, int digits = 3);
 // "" for what is not known.
