@@ -17,6 +17,7 @@
 #include "rota/result.h"
 
 namespace rota::cache {
+class Snapshot;
 class State;
 struct Step;
 }  // namespace rota::cache
@@ -122,6 +123,22 @@ struct KvLoaded {
   std::vector<KvNote> notes = {};
 };
 
+// Whole pages of a sequence as they were when it was made, whatever becomes of the sequence. Pages that it holds are
+// not free for others.
+class [[nodiscard]] ROTA_API KvSnapshot {
+ public:
+  const KvSaved& saved() const noexcept;
+
+  // Gives the pages as bytes, as KvCache::save(), and lets go of each. Waits for what was submitted before it was made.
+  Status save(const ByteSink& sink) &&;
+
+ private:
+  friend class KvCache;
+  explicit KvSnapshot(std::shared_ptr<cache::Snapshot> snapshot) noexcept : snapshot_(std::move(snapshot)) {}
+
+  std::shared_ptr<cache::Snapshot> snapshot_;
+};
+
 // Values that were lost.
 struct KvNonFinite {
   std::uint64_t appended = 0;  // infinite or NaN once stored; an f32 beyond the range of f16 becomes infinite there
@@ -188,11 +205,16 @@ class ROTA_API KvCache {
   // meanwhile, and so may this one once the first bytes came.
   Status save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options = {});
 
+  // Holds the whole pages of the positions from `begin` up to `end`, which sealed_length() allows, and leaves their
+  // bytes to a later call: this one waits for nothing. With a window, pages that it does not see are not there.
+  Result<KvSnapshot> snapshot(Sequence sequence, std::uint64_t begin, std::uint64_t end);
+
   // Opens a sequence from such bytes, of this device or of any other. Attention, and all that follows, gives the bits
   // that the saved sequence would give on this device. Groups must be the same but for their tails. Each page's
   // checksum is verified. If the call fails nothing has changed. From memory, such as a mapped file, a CPU's threads
-  // load side by side.
+  // load side by side, and from a reader as well.
   Result<KvLoaded> load(const ByteSource& source, const KvLoadOptions& options = {});
+  Result<KvLoaded> load(const ByteReader& reader, const KvLoadOptions& options = {});
   Result<KvLoaded> load(std::span<const std::byte> bytes, const KvLoadOptions& options = {});
 
   // After Errc::busy: returns when no open encoder holds the sequence, nor pages that were short; or Errc::busy after
@@ -201,6 +223,9 @@ class ROTA_API KvCache {
 
   // Tokens of the sequence.
   Result<std::uint64_t> length(Sequence sequence) const;
+
+  // Tokens in whole pages that will not change: sealed in every group that seals. A multiple of every group's page.
+  Result<std::uint64_t> sealed_length(Sequence sequence) const;
 
   // The first position that every group still has: 0, unless pages have left a window. truncate() takes 0 and lengths
   // that are at least a window more; without a window, any.

@@ -20,6 +20,10 @@ using ByteSink = std::function<Status(std::span<const std::byte>)>;
 // Fills all of a span with the next bytes. An error, such as their end, ends the call that wants them.
 using ByteSource = std::function<Status(std::span<std::byte>)>;
 
+// Fills all of a span with the bytes from an offset on. May be called by several threads at once. An error ends the
+// call that wants them.
+using ByteReader = std::function<Status(std::uint64_t offset, std::span<std::byte>)>;
+
 // A source of these bytes, which must stay as long as it is used. It fails at their end.
 ROTA_API ByteSource source_of(std::span<const std::byte> bytes);
 
@@ -56,6 +60,30 @@ struct KvSaved {
   std::vector<KvSavedNote> notes = {};
   std::uint64_t header_bytes = 0, bytes = 0;  // `bytes`: of all, header and checksums included
 };
+
+// A piece of a saved sequence with a checksum of its own: a page in all layers of a group, its sinks, or a note.
+struct KvSavedPart {
+  enum class Kind : std::uint8_t { page, sinks, note };
+  Kind kind = Kind::page;
+  std::size_t of = 0;  // the group, or the note
+  KvSide side = KvSide::keys;
+  std::uint64_t page = 0;               // logical
+  std::uint64_t offset = 0, bytes = 0;  // in the saved sequence, with the kSavedSumBytes at the end
+};
+
+// What ends each part: its checksum (4 bytes), and how many parts are before it (4 bytes).
+inline constexpr std::uint64_t kSavedSumBytes = 8;
+
+// A saved sequence's header as bytes, and where its parts are: for whoever keeps parts apart, and joins them again.
+struct KvSavedLayout {
+  KvSaved saved;
+  std::vector<std::byte> header = {};
+  std::vector<KvSavedPart> parts = {};
+};
+
+// Of begin, end, the groups, their pages and the notes; all else in `saved` is computed. Errc::io if there can be no
+// such saved sequence.
+ROTA_API Result<KvSavedLayout> lay_out_saved(const KvSaved& saved);
 
 // The version that KvCache::save() writes.
 inline constexpr std::uint32_t kSavedVersion = 1;

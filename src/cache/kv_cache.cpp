@@ -136,10 +136,26 @@ Status KvCache::save(Sequence sequence, const ByteSink& sink, const KvSaveOption
   });
 }
 
+Result<KvSnapshot> KvCache::snapshot(Sequence sequence, std::uint64_t begin, std::uint64_t end) {
+  return core::guarded([&]() -> Result<KvSnapshot> {
+    if (Status status = check(state_, "KvCache::snapshot"); !status) return status.error();
+    auto snapshot = state_->snapshot(sequence, begin, end);
+    if (!snapshot) return snapshot.error();
+    return KvSnapshot(std::move(snapshot).value());
+  });
+}
+
 Result<KvLoaded> KvCache::load(const ByteSource& source, const KvLoadOptions& options) {
   return core::guarded([&]() -> Result<KvLoaded> {
     if (Status status = check(state_, "KvCache::load"); !status) return status.error();
     return state_->load(source, options);
+  });
+}
+
+Result<KvLoaded> KvCache::load(const ByteReader& reader, const KvLoadOptions& options) {
+  return core::guarded([&]() -> Result<KvLoaded> {
+    if (Status status = check(state_, "KvCache::load"); !status) return status.error();
+    return state_->load(reader, options);
   });
 }
 
@@ -161,6 +177,13 @@ Result<std::uint64_t> KvCache::length(Sequence sequence) const {
   return core::guarded([&]() -> Result<std::uint64_t> {
     if (Status status = check(state_, "KvCache::length"); !status) return status.error();
     return state_->length(sequence);
+  });
+}
+
+Result<std::uint64_t> KvCache::sealed_length(Sequence sequence) const {
+  return core::guarded([&]() -> Result<std::uint64_t> {
+    if (Status status = check(state_, "KvCache::sealed_length"); !status) return status.error();
+    return state_->sealed_length(sequence);
   });
 }
 

@@ -16,8 +16,8 @@
 
 namespace rota::cache {
 
-// What ends the header and each part: a checksum, and 0 or the part's number.
-inline constexpr std::uint64_t kSumBytes = 8;
+// What ends each part ends the header, too, with 0 for a number.
+inline constexpr std::uint64_t kSumBytes = kSavedSumBytes;
 
 // Bytes that are read before there is memory for more, and summed while they are in a core's cache.
 inline constexpr std::uint64_t kPiece = std::uint64_t{1} << 16;

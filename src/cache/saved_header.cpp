@@ -243,21 +243,35 @@ std::vector<std::byte> saved_header(const SavedLayout& layout) {
   return std::move(out.out());
 }
 
+Result<SavedLayout> saved_layout_of(KvSaved saved) {
+  if (saved.begin > saved.end || saved.end > kMaxLength) {
+    return bad_saved(core::text("positions {} to {}", saved.begin, saved.end));
+  }
+  KvCacheSpec spec{.groups = {}, .max_tokens = 1};
+  for (const KvSavedGroup& group : saved.groups) spec.groups.push_back(group.group);
+  auto meaning = lay_out(spec);
+  if (!meaning) return bad_saved(core::text("groups that no cache has: {}", meaning.error().message));
+  SavedLayout layout{std::move(saved), std::move(meaning->group_sides)};
+  for (std::size_t i = 0; i < layout.group_sides.size(); ++i) {
+    if (Status status = check_pages(layout.group_sides[i], layout.side(i), layout.saved); !status)
+      return status.error();
+  }
+  if (Status status = check_notes(layout.saved); !status) return status.error();
+  if (Status status = complete(layout); !status) return status.error();
+  return layout;
+}
+
 Result<SavedLayout> read_saved_layout(const ByteSource& source) {
   auto header = read_header_bytes(source);
   if (!header) return header.error();
   Fields in(std::span<const std::byte>(*header).subspan(24, header->size() - 24 - kSumBytes));
-  SavedLayout layout;
-  KvSaved& saved = layout.saved;
+  KvSaved saved;
   saved.begin = in.u64();
   saved.end = in.u64();
   const std::uint32_t groups = in.u32();
   const std::uint32_t notes = in.u32();
   const std::uint64_t bytes = in.u64();
   if (in.u64() != 0) return bad_saved("bytes that are to be zero are not");
-  if (saved.begin > saved.end || saved.end > kMaxLength) {
-    return bad_saved(core::text("positions {} to {}", saved.begin, saved.end));
-  }
   if (groups > kMaxGroups) return bad_saved(core::text("{} groups", groups));
   for (std::uint32_t i = 0; i < groups && in.ok(); ++i) {
     auto group = read_group(in);
@@ -266,19 +280,11 @@ Result<SavedLayout> read_saved_layout(const ByteSource& source) {
   }
   for (std::uint32_t i = 0; i < notes && in.ok(); ++i) saved.notes.push_back({in.u64(), in.u64()});
   if (!in.ok() || in.left() > 0) return bad_saved("the header is not as long as its groups and notes");
-  KvCacheSpec spec{.groups = {}, .max_tokens = 1};
-  for (const KvSavedGroup& group : saved.groups) spec.groups.push_back(group.group);
-  auto meaning = lay_out(spec);
-  if (!meaning) return bad_saved(core::text("groups that no cache has: {}", meaning.error().message));
-  layout.group_sides = std::move(meaning->group_sides);
-  for (std::size_t i = 0; i < layout.group_sides.size(); ++i) {
-    if (Status status = check_pages(layout.group_sides[i], layout.side(i), saved); !status) return status.error();
-  }
-  if (Status status = check_notes(saved); !status) return status.error();
-  if (Status status = complete(layout); !status) return status.error();
-  if (saved.header_bytes != header->size() || saved.bytes != bytes) {
+  auto layout = saved_layout_of(std::move(saved));
+  if (!layout) return layout.error();
+  if (layout->saved.header_bytes != header->size() || layout->saved.bytes != bytes) {
     return bad_saved(core::text("it says {} bytes, {} of them its header; its pages and notes take {}", bytes,
-                                header->size(), saved.bytes));
+                                header->size(), layout->saved.bytes));
   }
   return layout;
 }

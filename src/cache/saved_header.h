@@ -33,6 +33,9 @@ Status complete(SavedLayout& layout);
 // Precondition: complete().
 std::vector<std::byte> saved_header(const SavedLayout& layout);
 
+// What begin, end, groups, pages and notes mean, checked and completed.
+Result<SavedLayout> saved_layout_of(KvSaved saved);
+
 Result<SavedLayout> read_saved_layout(const ByteSource& source);
 
 // Whether pages of the one may be pages of the other.

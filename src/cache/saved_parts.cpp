@@ -134,6 +134,27 @@ ByteSource source_of(std::span<const std::byte> bytes) {
   };
 }
 
+Result<KvSavedLayout> lay_out_saved(const KvSaved& saved) {
+  return core::guarded([&]() -> Result<KvSavedLayout> {
+    auto layout = cache::saved_layout_of(saved);
+    if (!layout) return layout.error();
+    KvSavedLayout all{.saved = layout->saved, .header = cache::saved_header(*layout)};
+    cache::SavedParts parts(*layout);
+    std::uint64_t offset = all.header.size();
+    while (const auto part = parts.next()) {
+      const bool is_note = part->kind == KvSavedPart::Kind::note;
+      all.parts.push_back({.kind = part->kind,
+                           .of = is_note ? part->of : layout->group_sides[part->of].group,
+                           .side = is_note ? KvSide::keys : layout->group_sides[part->of].side,
+                           .page = part->page,
+                           .offset = offset,
+                           .bytes = cache::bytes_with_sum(*part)});
+      offset += cache::bytes_with_sum(*part);
+    }
+    return all;
+  });
+}
+
 Result<KvSaved> read_saved_header(const ByteSource& source) {
   return core::guarded([&]() -> Result<KvSaved> {
     auto layout = cache::read_saved_layout(source);

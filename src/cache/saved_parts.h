@@ -18,7 +18,7 @@ namespace rota::cache {
 
 // A piece with a checksum of its own: a page in all layers, the sinks, or a note.
 struct SavedPart {
-  enum class Kind : std::uint8_t { page, sinks, note };
+  using Kind = KvSavedPart::Kind;
   Kind kind = Kind::page;
   std::size_t of = 0;      // the group side, or the note
   std::uint64_t page = 0;  // logical

@@ -76,10 +76,13 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   Status done(Encoder& encoder, const Step& step, std::uint32_t layer);
 
   Status save(Sequence sequence, const ByteSink& sink, const KvSaveOptions& options);
+  Result<std::shared_ptr<Snapshot>> snapshot(Sequence sequence, std::uint64_t begin, std::uint64_t end);
   Result<KvLoaded> load(const ByteSource& source, const KvLoadOptions& options);
+  Result<KvLoaded> load(const ByteReader& reader, const KvLoadOptions& options);
   Result<KvLoaded> load(std::span<const std::byte> bytes, const KvLoadOptions& options);
 
   Result<std::uint64_t> length(Sequence sequence) const;
+  Result<std::uint64_t> sealed_length(Sequence sequence) const;
   Result<std::uint64_t> first_position(Sequence sequence) const;
   Result<KvView> view(std::span<const Sequence> sequences, std::uint32_t layer) const;
   Result<KvView> view(const Step& step, std::uint32_t layer) const;
@@ -149,15 +152,17 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
                        Transaction& transaction);
 
   // Saving and loading.
+  friend class Snapshot;
   class Saving;
   class Loading;
   Status wait_for_commands() const;
   Status check_boundary(const core::Refusal& refusal, std::uint64_t position) const;
-  bool has_sealed(const SequenceState& state, std::uint64_t end) const noexcept;
+  std::uint64_t sealed_before(const SequenceState& state) const noexcept;
   Status check_save(const SequenceState& state, const KvSaveOptions& options) const;
   Result<bool> settle_to_save(Encoder& encoder, Sequence sequence, const KvSaveOptions& options);
   Result<SavedLayout> saved_layout(const SequenceState& state, const KvSaveOptions& options) const;
   void use_pages(const SavedLayout& layout, const SequenceState& state, Saving& saving) const;
+  Status give(const SavedLayout& layout, Saving& saving, std::span<const KvNote> notes, const ByteSink& sink) const;
   Status read_page(const SavedPart& part, const PageUse& use, const ByteSink& sink) const;
   Status check_to_load(const SavedLayout& saved, const KvLoadOptions& options) const;
   Status begin_load(const std::optional<Sequence>& onto, std::uint64_t begin, Loading& loading);
@@ -167,7 +172,7 @@ class State : public std::enable_shared_from_this<State>, public core::OfProcess
   template <class Fill>
   Result<KvLoaded> load(const SavedLayout& saved, const KvLoadOptions& options, const Fill& fill);
   Status load_parts(const SavedLayout& saved, const ByteSource& source, Loading& loading) const;
-  Status load_parts(const SavedLayout& saved, std::span<const std::byte> bytes, Loading& loading) const;
+  Status load_parts(const SavedLayout& saved, const ByteReader& reader, Loading& loading) const;
   Status load_part(const SavedLayout& saved, const SavedPart& part, const ByteSource& source, Loading& loading) const;
   Status load_page(const SavedPart& part, SavedPartReader& reader, const Loading& loading) const;
   Status end_load(Loading& loading);

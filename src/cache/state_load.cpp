@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "cache/state.h"
@@ -16,6 +17,15 @@ constexpr std::string_view kLoad = "KvCache::load";
 constexpr std::uint64_t kThreadBytes = std::uint64_t{4} << 20;  // to load, for which a thread is worth starting
 
 core::Refusal of_option(std::string_view field) { return {kLoad, {"options", {}, field}}; }
+
+// The bytes of a reader from an offset on.
+ByteSource source_of(const ByteReader& reader, std::uint64_t offset) {
+  return [&reader, offset](std::span<std::byte> to) mutable -> Status {
+    Status status = reader(offset, to);
+    offset += to.size();
+    return status;
+  };
+}
 
 // Whether a part is of the tokens before `length`, a boundary of all pages or the end.
 bool is_before(const SavedLayout& saved, const SavedPart& part, std::uint64_t length) {
@@ -56,10 +66,23 @@ Result<KvLoaded> State::load(const ByteSource& source, const KvLoadOptions& opti
   return load(*saved, options, [&](Loading& loading) { return load_parts(*saved, source, loading); });
 }
 
-Result<KvLoaded> State::load(std::span<const std::byte> bytes, const KvLoadOptions& options) {
-  auto saved = read_saved_layout(source_of(bytes));
+Result<KvLoaded> State::load(const ByteReader& reader, const KvLoadOptions& options) {
+  if (!reader) return core::refuse({kLoad, {"reader"}}, "empty", "a function that gives bytes");
+  auto saved = read_saved_layout(source_of(reader, 0));
   if (!saved) return saved.error();
-  return load(*saved, options, [&](Loading& loading) { return load_parts(*saved, bytes, loading); });
+  return load(*saved, options, [&](Loading& loading) { return load_parts(*saved, reader, loading); });
+}
+
+Result<KvLoaded> State::load(std::span<const std::byte> bytes, const KvLoadOptions& options) {
+  const ByteReader reader = [bytes](std::uint64_t offset, std::span<std::byte> to) -> Status {
+    if (offset > bytes.size() || to.size() > bytes.size() - offset) {
+      return Error{Errc::io, core::text("{} bytes are there, and {} are wanted: the rest was cut off", bytes.size(),
+                                        offset + to.size())};
+    }
+    if (!to.empty()) std::memcpy(to.data(), bytes.data() + offset, to.size());
+    return {};
+  };
+  return load(reader, options);
 }
 
 // `fill(Loading&) -> Status` writes the pages.
@@ -188,7 +211,7 @@ Status State::load_parts(const SavedLayout& saved, const ByteSource& source, Loa
 }
 
 // Parts are where the header says: threads of the device share them out. The error is that of the first that is wrong.
-Status State::load_parts(const SavedLayout& saved, std::span<const std::byte> bytes, Loading& loading) const {
+Status State::load_parts(const SavedLayout& saved, const ByteReader& reader, Loading& loading) const {
   struct Placed {
     SavedPart part;
     std::uint64_t at;
@@ -200,18 +223,14 @@ Status State::load_parts(const SavedLayout& saved, std::span<const std::byte> by
   for (auto part = parts.next(); part && is_before(saved, *part, loading.after.length); part = parts.next()) {
     all.push_back({*part, at});
     at += bytes_with_sum(*part);
-    if (at <= bytes.size()) continue;
-    return Error{Errc::io, core::text("saved sequence: {} bytes are there, and {} needs {}: the rest was cut off",
-                                      bytes.size(), part->name(saved), at)};
   }
   std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;
   const auto take_some = [&] {
-    for (std::size_t i = next++; i < all.size(); i = next++) {
-      all[i].status = core::guarded([&]() -> Status {
-        const auto source = source_of(
-            bytes.subspan(static_cast<std::size_t>(all[i].at), static_cast<std::size_t>(bytes_with_sum(all[i].part))));
-        return load_part(saved, all[i].part, source, loading);
-      });
+    for (std::size_t i = next++; i < all.size() && !failed; i = next++) {
+      all[i].status =
+          core::guarded([&] { return load_part(saved, all[i].part, source_of(reader, all[i].at), loading); });
+      if (!all[i].status) failed = true;
     }
   };
   device_->backend().run_beside_commands(std::min<std::uint64_t>(all.size(), at / kThreadBytes) + 1, take_some);

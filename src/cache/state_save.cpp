@@ -125,17 +125,63 @@ Status State::save(Sequence sequence, const ByteSink& sink, const KvSaveOptions&
       if (auto fence = std::move(encoder).submit(); !fence) return fence.error();
     }
   }
+  return give(layout, *saving, options.notes, sink);
+}
+
+Status State::give(const SavedLayout& layout, Saving& saving, std::span<const KvNote> notes,
+                   const ByteSink& sink) const {
   if (Status status = wait_for_commands(); !status) return status;
-  if (Status status = saving->copy_what_goes_on(); !status) return status;
+  if (Status status = saving.copy_what_goes_on(); !status) return status;
   if (Status status = sink(saved_header(layout)); !status) return status;
   SavedWriter writer(sink);
-  for (Saving::Page& page : saving->pages()) {
-    Status status = page.part.kind == SavedPart::Kind::note ? writer.write(options.notes[page.part.of].bytes)
-                                                            : saving->give(page, writer);
+  for (Saving::Page& page : saving.pages()) {
+    Status status =
+        page.part.kind == SavedPart::Kind::note ? writer.write(notes[page.part.of].bytes) : saving.give(page, writer);
     if (status) status = writer.end(page.part);
     if (!status) return status;
   }
   return {};
+}
+
+// A save whose first half is done: what holds pages, and what they are.
+class Snapshot {
+ public:
+  // Precondition: the owner's mutex is held.
+  Snapshot(const std::shared_ptr<State>& state, SavedLayout saved)
+      : owner(state), layout(std::move(saved)), saving(*state) {}
+
+  Status save(const ByteSink& sink) {
+    if (!sink) return core::refuse({"KvSnapshot::save", {"sink"}}, "empty", "a function that takes bytes");
+    return owner->give(layout, saving, {}, sink);
+  }
+
+  const std::shared_ptr<State> owner;
+  const SavedLayout layout;
+  State::Saving saving;
+};
+
+Result<std::shared_ptr<Snapshot>> State::snapshot(Sequence sequence, std::uint64_t begin, std::uint64_t end) {
+  constexpr std::string_view kSnapshot = "KvCache::snapshot";
+  std::shared_ptr<Snapshot> snapshot;  // ends without the lock
+  const std::lock_guard lock(mutex_);
+  const core::Refusal of_sequence{kSnapshot, {"sequence"}};
+  const Transaction nobody(nullptr, nullptr);
+  auto index = sequences_.find_to_change(of_sequence, sequence, nobody);
+  if (!index) return index.error();
+  const SequenceState& state = sequences_[*index].state;
+  if (Status status = check_finished(of_sequence, state, nobody); !status) return status.error();
+  const core::Refusal of_begin{kSnapshot, {"begin"}}, of_end{kSnapshot, {"end"}};
+  if (begin > end) return core::refuse(of_begin, begin, "at most {}", end);
+  if (Status status = check_boundary(of_begin, begin); !status) return status.error();
+  if (Status status = check_boundary(of_end, end); !status) return status.error();
+  if (const std::uint64_t sealed = sealed_before(state); end > sealed) {
+    return core::refuse(of_end, end, "at most {}: later pages may still change", sealed);
+  }
+  auto saved = saved_layout(state, {.begin = begin, .end = end});
+  if (!saved) return saved.error();
+  snapshot = std::make_shared<Snapshot>(shared_from_this(), std::move(saved).value());
+  use_pages(snapshot->layout, state, snapshot->saving);
+  return snapshot;
 }
 
 Status State::wait_for_commands() const {
@@ -157,15 +203,16 @@ void State::use_pages(const SavedLayout& layout, const SequenceState& state, Sav
   }
 }
 
-// Whether all layers have the same pages before position `end`, sealed where they can be.
-bool State::has_sealed(const SequenceState& state, std::uint64_t end) const noexcept {
+// The position before which all layers have the same pages, sealed where they can be.
+std::uint64_t State::sealed_before(const SequenceState& state) const noexcept {
+  std::uint64_t sealed = state.length;
   for (std::size_t i = 0; i < layout_.group_sides.size(); ++i) {
     const PageRule& rule = layout_.group_sides[i].rule;
     const Pages& before = state.transition ? state.transition->before[i] : state.group_sides[i];
     if (before == state.group_sides[i] && !rule.seals) continue;
-    if (before->sealed_pages * rule.page < end) return false;
+    sealed = std::min(sealed, before->sealed_pages * rule.page);
   }
-  return true;
+  return sealed;
 }
 
 // Others are left alone, so that none is busy because of a save. Where pages are short, what is due stays dense: a
@@ -179,7 +226,7 @@ Result<bool> State::settle_to_save(Encoder& encoder, Sequence sequence, const Kv
   const SequenceState& state = sequences_[*index].state;
   if (Status status = check_finished(of_sequence, state, **transaction); !status) return status.error();
   if (Status status = check_save(state, options); !status) return status.error();
-  if (options.end && has_sealed(state, *options.end)) return false;
+  if (options.end && *options.end <= sealed_before(state)) return false;
   Change change(layout_, pools_, (*transaction)->given);
   NewStates states(sequences_);
   Planning planning{**transaction, change, states};
@@ -264,3 +311,17 @@ Status State::read_page(const SavedPart& part, const PageUse& use, const ByteSin
 }
 
 }  // namespace rota::cache
+
+namespace rota::inline ROTA_ABI {
+
+const KvSaved& KvSnapshot::saved() const noexcept { return snapshot_->layout.saved; }
+
+Status KvSnapshot::save(const ByteSink& sink) && {
+  return core::guarded([&]() -> Status {
+    const auto snapshot = std::exchange(snapshot_, nullptr);
+    if (!snapshot) return core::refuse({"KvSnapshot::save", {}}, "a snapshot that was saved", "one that was not");
+    return snapshot->save(sink);
+  });
+}
+
+}  // namespace rota::inline ROTA_ABI

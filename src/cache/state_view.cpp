@@ -23,6 +23,16 @@ Result<std::uint64_t> State::length(Sequence sequence) const {
   return sequences_[*index].state.length;
 }
 
+Result<std::uint64_t> State::sealed_length(Sequence sequence) const {
+  const std::lock_guard lock(mutex_);
+  auto index = sequences_.find({"KvCache::sealed_length", {"sequence"}}, sequence);
+  if (!index) return index.error();
+  const std::uint64_t sealed = sealed_before(sequences_[*index].state);
+  std::uint64_t page = 1;  // of all groups: each is a power of two
+  for (const GroupSide& group_side : layout_.group_sides) page = std::max(page, group_side.rule.page);
+  return sealed / page * page;
+}
+
 Result<std::uint64_t> State::first_position(Sequence sequence) const {
   const std::lock_guard lock(mutex_);
   auto index = sequences_.find({"KvCache::first_position", {"sequence"}}, sequence);
