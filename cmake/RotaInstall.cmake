@@ -7,6 +7,14 @@ install(
   TARGETS rota EXPORT rota
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+if(ROTA_STORE)
+  install(
+    TARGETS rota_store EXPORT rota_store
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT store NAMELINK_COMPONENT development
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+else()
+  list(APPEND rota_left_out PATTERN store.h EXCLUDE PATTERN c_store.h EXCLUDE)
+endif()
 if(NOT ROTA_VULKAN)
   list(APPEND rota_left_out PATTERN vulkan.h EXCLUDE)
 endif()
@@ -42,6 +50,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOC
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/rota)
 install(EXPORT rota NAMESPACE rota:: DESTINATION ${package_folder} FILE rota-targets.cmake COMPONENT development)
+if(ROTA_STORE)
+  install(EXPORT rota_store NAMESPACE rota:: DESTINATION ${package_folder} FILE rota-store-targets.cmake COMPONENT development)
+endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/rota-config.cmake.in ${PROJECT_BINARY_DIR}/rota-config.cmake
                               INSTALL_DESTINATION ${package_folder})
 # Before 1.0 a minor version may change the interface.
@@ -53,3 +64,7 @@ install(FILES ${PROJECT_BINARY_DIR}/rota-config.cmake ${PROJECT_BINARY_DIR}/rota
 file(RELATIVE_PATH rota_pc_up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/rota.pc.in ${PROJECT_BINARY_DIR}/rota.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/rota.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+if(ROTA_STORE)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/rota-store.pc.in ${PROJECT_BINARY_DIR}/rota-store.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/rota-store.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+endif()

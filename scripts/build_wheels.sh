@@ -20,7 +20,17 @@ fail() {
 }
 
 scripts/get_python_tools.sh
+scripts/get_hiredis.sh
 scripts/make_zig_toolchain.sh "$work/zig" "x86_64-linux-gnu.$glibc"
+
+echo "-- licences of what is compiled in"
+rm -rf "$work/licenses"
+mkdir -p "$work/licenses"
+for package in libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-dev libsqlite3-dev libsodium-dev libssl-dev; do
+  cp "/usr/share/doc/$package/copyright" "$work/licenses/$package"
+done
+cp build/hiredis/COPYING "$work/licenses/hiredis"
+cp build/python/lib/python*/site-packages/ziglang/lib/libcxx/LICENSE.TXT "$work/licenses/libcxx"
 
 echo "-- the library and the tool, once for all Pythons"
 cmake -S . -B "$work/library" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$work/zig/toolchain.cmake" -DCMAKE_BUILD_TYPE=Release \
@@ -40,9 +50,11 @@ for version in 3.11 3.12; do
   requires='import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")'
   "$venv/bin/python" -c "$requires" |
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r /dev/stdin
+  cp "$venv"/lib/python*/site-packages/nanobind-*.dist-info/licenses/LICENSE "$work/licenses/nanobind"
   "$venv/bin/python" -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$work/raw" \
     -C build-dir="$work/module$version" -C cmake.source-dir=python -C cmake.define.ROTA_WERROR=ON \
-    -C cmake.define.CMAKE_TOOLCHAIN_FILE="$work/zig/toolchain.cmake" -C cmake.define.CMAKE_PREFIX_PATH="$work/prefix"
+    -C cmake.define.CMAKE_TOOLCHAIN_FILE="$work/zig/toolchain.cmake" -C cmake.define.CMAKE_PREFIX_PATH="$work/prefix" \
+    -C cmake.define.ROTA_LICENSES="$work/licenses"
 done
 
 echo "-- what is in them"

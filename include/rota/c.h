@@ -74,6 +74,10 @@ ROTA_C_API const char* rota_status_name(rota_status status);
 // Why the last call of this thread that failed did so; "" before. Valid until this thread's next call that fails.
 ROTA_C_API const char* rota_last_message(void);
 
+// Makes a message the thread's last one, cut if it is long; NULL is "". For libraries that answer as this one does,
+// such as librota-store.
+ROTA_C_API void rota_set_last_message(const char* message);
+
 // The version of the library that is loaded; ROTA_VERSION is that of the headers. Any of the three may be NULL.
 ROTA_C_API rota_status rota_version(uint32_t* major, uint32_t* minor, uint32_t* patch);
 ROTA_C_API const char* rota_version_text(void);  // a constant

@@ -2,13 +2,16 @@
 
 #include <array>
 
+// Compiled into librota-store as well: nothing here is exported.
+
 namespace rota::c {
 namespace {
 
-constexpr std::array kNames{"rota_backends", "rota_device",  "rota_buffer",   "rota_encoder", "rota_fence",
-                            "rota_kv_cache", "rota_kv_step", "rota_kv_notes", "rota_kv_saved"};
+constexpr std::array kNames{"rota_backends", "rota_device",     "rota_buffer",       "rota_encoder",
+                            "rota_fence",    "rota_kv_cache",   "rota_kv_step",      "rota_kv_notes",
+                            "rota_kv_saved", "rota_page_store", "rota_prefix_store", "rota_prefix_match"};
 static_assert(kNames.size() ==
-              static_cast<std::uint64_t>(Kind::kv_saved) - static_cast<std::uint64_t>(Kind::backends) + 1);
+              static_cast<std::uint64_t>(Kind::prefix_match) - static_cast<std::uint64_t>(Kind::backends) + 1);
 
 const char* name_of(Kind kind) noexcept {
   const std::uint64_t index = static_cast<std::uint64_t>(kind) - static_cast<std::uint64_t>(Kind::backends);

@@ -48,6 +48,7 @@ struct GroupOfSaved {
   std::vector<rota_kv_shared_layer> shared;
 };
 
+// librota-store knows these numbers, too, and rota_kv_cache: a new kind comes last.
 enum class Kind : std::uint64_t {
   none = 0,
   backends = 0x526f7461'43000001,
@@ -59,6 +60,10 @@ enum class Kind : std::uint64_t {
   kv_step,
   kv_notes,
   kv_saved,
+  // Of librota-store.
+  page_store,
+  prefix_store,
+  prefix_match,
 };
 
 }  // namespace rota::c

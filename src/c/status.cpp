@@ -1,20 +1,9 @@
 #include "c/status.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
-
-#include "rota/device.h"
-#include "rota/kv_spec.h"
-#include "rota/rota.h"
+// Compiled into librota-store as well: nothing here is exported, and nothing is kept.
 
 namespace rota::c {
 namespace {
-
-constexpr std::string_view kCut = "...";
-
-// No memory is taken for it, and nothing is left to free when a thread ends.
-thread_local std::array<char, 1024> last_message{};
 
 static_assert(status_of(Errc::invalid_argument) == ROTA_INVALID_ARGUMENT);
 static_assert(status_of(Errc::unsupported) == ROTA_UNSUPPORTED);
@@ -26,19 +15,6 @@ static_assert(status_of(Errc::device_lost) == ROTA_DEVICE_LOST);
 static_assert(status_of(Errc::pipeline_failed) == ROTA_PIPELINE_FAILED);
 static_assert(status_of(Errc::io) == ROTA_IO);
 static_assert(status_of(Errc::internal) == ROTA_INTERNAL);
-
-// Names of codecs and of errors are literals: C gets them as they are.
-static_assert(std::ranges::all_of(kCodecs, [](const NamedCodec& codec) {
-  return codec.name.data()[codec.name.size()] == '\0';
-}));
-
-void keep(std::string_view message) noexcept {
-  const std::size_t room = last_message.size() - 1;
-  const std::size_t size = std::min(message.size(), room);
-  std::memcpy(last_message.data(), message.data(), size);
-  if (message.size() > room) std::memcpy(last_message.data() + room - kCut.size(), kCut.data(), kCut.size());
-  last_message[size] = '\0';
-}
 
 }  // namespace
 
@@ -75,32 +51,8 @@ Status check_index(const Where& where, std::size_t index, std::size_t count) {
 
 rota_status told(const Status& status) noexcept {
   if (status) return ROTA_OK;
-  keep(status.error().message);
+  rota_set_last_message(status.error().message.c_str());
   return status_of(status.error().code);
 }
 
 }  // namespace rota::c
-
-const char* rota_status_name(rota_status status) {
-  if (status == ROTA_OK) return "ok";
-  if (status > ROTA_INTERNAL) return "unknown";
-  return rota::name(static_cast<rota::Errc>(status - 1)).data();
-}
-
-const char* rota_last_message(void) { return rota::c::last_message.data(); }
-
-rota_status rota_version(uint32_t* major, uint32_t* minor, uint32_t* patch) {
-  const rota::Version version = rota::version();
-  if (major != nullptr) *major = version.major;
-  if (minor != nullptr) *minor = version.minor;
-  if (patch != nullptr) *patch = version.patch;
-  return ROTA_OK;
-}
-
-const char* rota_version_text(void) { return rota::version().text.data(); }
-
-size_t rota_codec_count(void) { return rota::kCodecs.size(); }
-
-const char* rota_codec_name(size_t index) {
-  return index < rota::kCodecs.size() ? rota::kCodecs[index].name.data() : nullptr;
-}

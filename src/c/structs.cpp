@@ -1,15 +1,12 @@
 #include "c/structs.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
+
+// Compiled into librota-store as well: nothing here is exported.
 
 namespace rota::c {
 namespace {
-
-#define ROTA_C_RULES(type, smallest_size, init) Struct<type>::kRules,
-constexpr std::array kAllRules{ROTA_C_STRUCTS(ROTA_C_RULES)};
-#undef ROTA_C_RULES
 
 // No struct will be larger: beyond it, struct_size was never set.
 constexpr std::size_t kLargest = 4096;
@@ -66,21 +63,19 @@ Status check_apart(const Where& element, std::size_t size, std::size_t first_siz
   return refuse(element.in("struct_size"), std::to_string(size), std::to_string(first_size) + ", as of the first");
 }
 
-}  // namespace rota::c
-
-rota_status rota_struct_init(const char* name, void* structure, size_t struct_size) {
-  using namespace rota::c;
-  return answer([&]() -> rota::Status {
-    const Where call{nullptr, "rota_struct_init"};
-    if (rota::Status status = check_given(call.in("name"), name); !status) return status;
-    const auto rules =
-        std::ranges::find_if(kAllRules, [&](const Rules& one) { return one.name == std::string_view(name); });
-    if (rules == kAllRules.end()) return refuse(call.in("name"), joined({"\"", name, "\""}), "a struct of rota/c.h");
-    const Where place = call.in("structure");
-    if (rota::Status status = check_given(place, structure); !status) return status;
-    if (rota::Status status = check_number(place, struct_size, *rules); !status) return status;
-    std::memcpy(structure, &struct_size, sizeof(struct_size));
-    put_bytes(rules->defaults, *rules, structure);
-    return {};
-  });
+Status init_struct(const Where& call, const StructList& known, const char* name, void* structure, std::size_t size) {
+  if (Status status = check_given(call.in("name"), name); !status) return status;
+  const auto rules =
+      std::ranges::find_if(known.rules, [&](const Rules& one) { return one.name == std::string_view(name); });
+  if (rules == known.rules.end()) {
+    return refuse(call.in("name"), joined({"\"", name, "\""}), joined({"a struct of ", known.header}));
+  }
+  const Where place = call.in("structure");
+  if (Status status = check_given(place, structure); !status) return status;
+  if (Status status = check_number(place, size, *rules); !status) return status;
+  std::memcpy(structure, &size, sizeof(size));
+  put_bytes(rules->defaults, *rules, structure);
+  return {};
 }
+
+}  // namespace rota::c

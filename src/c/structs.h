@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <type_traits>
 
@@ -69,7 +70,14 @@ struct Struct;
     static_assert((smallest_size) % alignof(type) == 0 && std::is_standard_layout_v<type>);         \
   };
 ROTA_C_STRUCTS(ROTA_C_STRUCT)
-#undef ROTA_C_STRUCT
+
+// All structs of a header, for languages without macros.
+#define ROTA_C_RULES(type, smallest_size, init) Struct<type>::kRules,
+struct StructList {
+  const char* header;
+  std::span<const Rules> rules;
+};
+Status init_struct(const Where& call, const StructList& known, const char* name, void* structure, std::size_t size);
 
 // An error unless the struct's size is one that this library can read, or write if it is a result.
 Status check_size(const Where& where, const void* structure, const Rules& rules);

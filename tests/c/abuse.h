@@ -20,6 +20,7 @@
 
 namespace c_test {
 
+// Other headers' handles are added beside their tests.
 template <class T>
 inline constexpr bool kIsHandle =
     std::is_same_v<T, rota_backends> || std::is_same_v<T, rota_device> || std::is_same_v<T, rota_buffer> ||

@@ -4,9 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <random>
-#include <regex>
 #include <thread>
 
 #include "c/world.h"
@@ -16,23 +14,8 @@
 namespace c_test {
 namespace {
 
-template <class T>
-std::vector<unsigned char> bytes_of(const T& value) {
-  const auto* const first = reinterpret_cast<const unsigned char*>(&value);
-  return {first, first + sizeof(T)};
-}
-
-#define EXPECT_INIT(type, init)                                   \
-  {                                                               \
-    const type wanted = init;                                     \
-    type found;                                                   \
-    std::memset(static_cast<void*>(&found), 0xaa, sizeof(found)); \
-    must(rota_struct_init(#type, &found, sizeof(found)));         \
-    EXPECT_EQ(bytes_of(found), bytes_of(wanted)) << #type;        \
-    seen.insert(#init);                                           \
-  }
-
 TEST(CBehaviour, StructInitDoesWhatTheMacrosDo) {
+  const auto by_name = rota_struct_init;
   std::set<std::string> seen;
   EXPECT_INIT(rota_device_info, ROTA_DEVICE_INFO_INIT)
   EXPECT_INIT(rota_backend_report, ROTA_BACKEND_REPORT_INIT)
@@ -78,14 +61,7 @@ TEST(CBehaviour, StructInitDoesWhatTheMacrosDo) {
   EXPECT_EQ(format.tokens, 128U);
   seen.insert({"ROTA_KV_GROUP_INIT", "ROTA_PAGE_FORMAT_INIT"});
 
-  std::ifstream file(ROTA_SOURCE_FOLDER "/include/rota/c.h");
-  const std::string header{std::istreambuf_iterator<char>(file), {}};
-  std::set<std::string> declared;
-  const std::regex macro(R"(#define (ROTA_\w+_INIT)\b)");
-  for (std::sregex_iterator found(header.begin(), header.end(), macro), end; found != end; ++found) {
-    declared.insert((*found)[1]);
-  }
-  EXPECT_EQ(seen, declared);
+  EXPECT_EQ(seen, init_macros_of("rota/c.h"));
 }
 
 // Those that hold buffers are no constants, which static_assert could compare.
@@ -304,6 +280,18 @@ TEST(CBehaviour, CallbacksAreCalled) {
   EXPECT_GT(calls.tasks, calls.loops);
   EXPECT_GT(calls.events, 0U);
   EXPECT_TRUE(calls.named);
+}
+
+TEST(CBehaviour, OtherLibrariesKeepMessagesHere) {
+  rota_set_last_message("another library: broken");
+  EXPECT_STREQ(rota_last_message(), "another library: broken");
+  rota_set_last_message(rota_last_message() + std::strlen("another "));
+  EXPECT_STREQ(rota_last_message(), "library: broken");
+  std::thread([] { EXPECT_STREQ(rota_last_message(), ""); }).join();
+  rota_set_last_message(std::string(2000, 'x').c_str());
+  EXPECT_EQ(std::string(rota_last_message()), std::string(1020, 'x') + "...");
+  rota_set_last_message(nullptr);
+  EXPECT_STREQ(rota_last_message(), "");
 }
 
 TEST(CBehaviour, SinksAndSourcesMayRefuse) {

@@ -1,49 +1,12 @@
 #include <gtest/gtest.h>
 #include <rota/c.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <utility>
 
-// The host's memory runs out at every single allocation of a step, a fork, a save and a load, in turn. A program of its
-// own: it replaces operator new.
+#include "harness/memory_ends.h"
 
-namespace {
-
-thread_local long allocations_left = -1;  // negative: no limit
-
-void* allocate(std::size_t size, std::size_t alignment) {
-  if (allocations_left == 0) return nullptr;
-  if (allocations_left > 0) --allocations_left;
-  return alignment <= alignof(std::max_align_t)
-             ? std::malloc(size)
-             : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-
-void* allocate_or_throw(std::size_t size, std::size_t alignment) {
-  void* const memory = allocate(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-// Not inline: the compiler would see memory of new go to free().
-[[gnu::noinline]] void release(void* memory) noexcept { std::free(memory); }
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate_or_throw(size, 1); }
-void* operator new[](std::size_t size) { return allocate_or_throw(size, 1); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocate_or_throw(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 1); }
-void operator delete(void* memory) noexcept { release(memory); }
-void operator delete[](void* memory) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t) noexcept { release(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+// The host's memory runs out at every single allocation of a step, a fork, a save and a load, in turn.
 
 namespace {
 

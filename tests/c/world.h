@@ -4,7 +4,14 @@
 #include <rota/c.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <regex>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "c/abuse.h"
@@ -170,5 +177,90 @@ class World {
     know(saved);
   }
 };
+
+template <class... Args>
+Abuse<Args...> abuse(World& world, const char* name, rota_status (*function)(Args...),
+                     std::function<std::tuple<Args...>()> good) {
+  return Abuse<Args...>(name, function, std::move(good), world.strangers);
+}
+
+// ABUSE(function, arguments...): arguments are made anew for each call.
+#define ABUSE(function, ...) abuse(world, #function, function, {[&] { return std::tuple{__VA_ARGS__}; }})
+
+// A place for a handle that a call makes, which ends with the test.
+template <class T, void (*Destroy)(T*)>
+class Made {
+ public:
+  ~Made() {
+    for (auto& one : all_) Destroy(*one);
+  }
+  T** place() { return all_.emplace_back(std::make_unique<T*>(nullptr)).get(); }
+
+ private:
+  std::vector<std::unique_ptr<T*>> all_;
+};
+
+template <class T>
+T* null() {
+  return nullptr;
+}
+
+// Destroys what is no such handle: refused, with a message.
+template <class T>
+void end_strangers(World& world, const char* name, void (*destroy)(T*)) {
+  called().insert(name);
+  destroy(nullptr);
+  std::vector<void*> wrong{world.strangers.zeros.data(), world.strangers.ones.data()};
+  for (auto& [kind, handle] : world.strangers.handles) {
+    if (kind != typeid(T*).name()) wrong.push_back(handle);
+  }
+  for (void* const handle : wrong) {
+    rota_buffer_size(nullptr, nullptr);
+    destroy(static_cast<T*>(handle));
+    EXPECT_EQ(std::string(rota_last_message()).rfind(std::string(name) + ": ", 0), 0) << rota_last_message();
+  }
+}
+
+// What a header declares.
+inline std::string text_of(const std::string& header) {
+  std::ifstream file(ROTA_SOURCE_FOLDER "/include/" + header);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+inline std::set<std::string> names_in(const std::string& text, const char* pattern) {  // with the name in parentheses
+  const std::regex name(pattern);
+  std::set<std::string> names;
+  for (std::sregex_iterator found(text.begin(), text.end(), name), end; found != end; ++found) {
+    names.insert((*found)[1]);
+  }
+  return names;
+}
+inline std::set<std::string> functions_of(const std::string& header) {
+  const std::string text = text_of(header);
+  const std::set<std::string> names = names_in(text, R"(\nROTA_C_API [^;(]*?\b(rota_\w+)\()");
+  size_t exports = 0;
+  for (size_t at = 0; (at = text.find("\nROTA_C_API ", at)) != std::string::npos; ++at) ++exports;
+  EXPECT_EQ(names.size(), exports) << header;
+  return names;
+}
+inline std::set<std::string> init_macros_of(const std::string& header) {
+  return names_in(text_of(header), R"(#define (ROTA_\w+_INIT)\b)");
+}
+
+template <class T>
+std::vector<unsigned char> bytes_of(const T& value) {
+  const auto* const first = reinterpret_cast<const unsigned char*>(&value);
+  return {first, first + sizeof(T)};
+}
+
+// A struct by its macro and by the function `by_name`; its macro is `seen`.
+#define EXPECT_INIT(type, init)                                   \
+  {                                                               \
+    const type wanted = init;                                     \
+    type found;                                                   \
+    std::memset(static_cast<void*>(&found), 0xaa, sizeof(found)); \
+    must(by_name(#type, &found, sizeof(found)));                  \
+    EXPECT_EQ(bytes_of(found), bytes_of(wanted)) << #type;        \
+    seen.insert(#init);                                           \
+  }
 
 }  // namespace c_test

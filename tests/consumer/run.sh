@@ -32,6 +32,26 @@ LD_LIBRARY_PATH=$folder "$work/by-pkg-config" | diff "$work/by-cmake" -
 "$cc" -std=c11 -Wall -Wextra -Wpedantic -Wconversion -Werror "$c_example" $(pkg-config --cflags --libs rota) -lm -o "$work/in-c"
 LD_LIBRARY_PATH=$folder "$work/in-c"
 if readelf -d "$work/in-c" | grep -q 'NEEDED.*libstdc++'; then echo "a program in C needs the C++ runtime itself"; exit 1; fi
+# The page store, where it was built.
+if [ -e "$folder/librota-store.so" ]; then
+  cat >"$work/store.c" <<'END'
+#include <rota/c_store.h>
+#include <string.h>
+int main(void) {
+  rota_page_store* store = NULL;
+  if (rota_page_store_open("abacus", NULL, &store) != ROTA_INVALID_ARGUMENT) return 1;
+  return strstr(rota_last_message(), "url") == NULL;
+}
+END
+  # shellcheck disable=SC2046
+  "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror "$work/store.c" $(pkg-config --cflags --libs rota-store) -o "$work/store-in-c"
+  LD_LIBRARY_PATH=$folder "$work/store-in-c" || { echo "librota-store does not answer C through librota"; exit 1; }
+  if nm -DC --with-symbol-versions --defined-only "$folder/librota-store.so" |
+    grep -vE " ([a-z ]+ for )?rota::v[0-9]+::| [VWu] .*(std|__gnu_cxx)::| T rota_[a-z_]+@@ROTA_[0-9.]+$| A ROTA_[0-9.]+$"; then
+    echo "the symbols above are not librota-store's to show"
+    exit 1
+  fi
+fi
 "$work/prefix/bin/rota" doctor --device cpu --selftest
 for path in man/man1/rota.1 man/man1/rota-bench.1 bash-completion/completions/rota zsh/site-functions/_rota fish/vendor_completions.d/rota.fish; do
   [ -s "$work/prefix/share/$path" ] || { echo "share/$path is not installed"; exit 1; }

@@ -107,27 +107,17 @@ LaunchTime time_of(Models& models, const Gpu& gpu, const LayerLaunch& launch) {
   if (rounds > 1) chain_ns += (rounds - 1) * later(together);
   if (rounds > 0 && rest > 0) chain_ns += later(rest / gpu.cores);
   const double all_lanes = gpu.cores * gpu.simds * gpu.lanes;
-  return {.kernel = launch.kernel->name,
-          .workgroups = launch.workgroups,
-          .barrier_before = launch.barrier_before,
-          .chain_us = chain_ns / 1e3,
+  return {.chain_us = chain_ns / 1e3,
           .memory_us = work.memory_bytes / gpu.memory_gb_per_s / 1e3,
           .vector_us = work.workgroups * work.mean.vector_alu * kWaveLanes / all_lanes / clock / 1e3,
           .shared_us = work.workgroups * shared_ns(work.mean) / gpu.cores / 1e3};
 }
 
-// Launches without a barrier between them run at the same time.
-struct Together {
-  double chain_us = 0, memory_us = 0, vector_us = 0, shared_us = 0;
-
-  double us() const { return std::max({chain_us, memory_us, vector_us, shared_us}); }
-};
-
 }  // namespace
 
 LayerTime estimate(Models& models, const Gpu& gpu, const std::vector<LayerLaunch>& layer) {
   LayerTime time;
-  Together together;
+  LaunchTime together;  // of launches without a barrier between them
   const auto finish = [&](bool of_attend) {
     time.us += together.us();
     if (of_attend) time.attend_us += together.us();
@@ -136,9 +126,9 @@ LayerTime estimate(Models& models, const Gpu& gpu, const std::vector<LayerLaunch
   bool of_attend = false;
   for (const LayerLaunch& launch : layer) {
     const LaunchTime one = time_of(models, gpu, launch);
-    if (one.barrier_before) finish(of_attend);
+    if (launch.barrier_before) finish(of_attend);
     of_attend = launch.op == LayerOp::attend;
-    const double fixed = gpu.launch_us + (one.barrier_before ? gpu.barrier_us : 0);
+    const double fixed = gpu.launch_us + (launch.barrier_before ? gpu.barrier_us : 0);
     time.us += fixed;
     if (of_attend) time.attend_us += fixed;
     together.chain_us = std::max(together.chain_us, one.chain_us);

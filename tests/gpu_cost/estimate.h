@@ -32,12 +32,10 @@ inline constexpr std::array kGpus{
     Gpu{"Radeon 780M", 12, 2, 32, 2.7, 90, 350, 120, 30, 128, 128 << 10, 64 << 10, 8, 1, 2},
 };
 
+// Of one launch, or of several that run at the same time.
 struct LaunchTime {
-  std::string_view kernel;
-  std::uint64_t workgroups;
-  bool barrier_before;
-  double chain_us;                         // until its last workgroup ends, were it alone on the GPU
-  double memory_us, vector_us, shared_us;  // were it bound by this alone
+  double chain_us = 0;                                 // until its last workgroup ends, were it alone on the GPU
+  double memory_us = 0, vector_us = 0, shared_us = 0;  // were it bound by this alone
 
   double us() const { return std::max({chain_us, memory_us, vector_us, shared_us}); }
 };

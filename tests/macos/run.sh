@@ -34,7 +34,7 @@ EOF
 
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$source/tests/macos/toolchain.cmake" -DCMAKE_BUILD_TYPE=Debug \
   -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DROTA_WERROR=ON "-DROTA_PRECOMPILED=library;tool" -DROTA_MAKE_TABLES="$tables" -DROTA_VULKAN=OFF -DROTA_METAL=OFF -DROTA_MSL=OFF \
-  -DROTA_TOOL=ON -DROTA_EXAMPLES=ON >/dev/null
+  -DROTA_TOOL=ON -DROTA_STORE=OFF -DROTA_EXAMPLES=ON >/dev/null
 cmake --build "$build" -- -k 0 >"$build/log" || { grep -A12 -E 'FAILED|error'  "$build/log"; fail "the library or the tool does not build for macOS"; }
 for program in tools/rota/rota examples/rota_example_kv_cache examples/rota_example_c_decode; do
   file "$build/$program" | grep -q "Mach-O 64-bit arm64 executable" || fail "$program is no program of macOS"

@@ -14,7 +14,7 @@ if [ ! -e "$base" ]; then
   # shellcheck disable=SC2016
   mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE)' | sed -n "s/ $suite\$//p" | head -n1)
   # What the packages need and a minimal Debian lacks is there before: the chroot has no network of its own.
-  debootstrap --variant=minbase --include=libfmt9 "$suite" "$work/base" ${mirror:+"$mirror"} >"$work/log" || { tail "$work/log"; exit 1; }
+  debootstrap --variant=minbase --include=libfmt9,libsqlite3-0,libsodium23,libssl3 "$suite" "$work/base" ${mirror:+"$mirror"} >"$work/log" || { tail "$work/log"; exit 1; }
   rm -rf "$work"/base/var/cache/apt/archives/*.deb
   tar -C "$work/base" -cf "$base.part" .
   mv "$base.part" "$base"
@@ -30,7 +30,7 @@ mkdir "$root/packages"
 cp "$work"/made/*.deb "$root/packages"
 (cd "$work/made" && ls ./*.deb)
 names=$(for package in "$work"/made/*.deb; do dpkg-deb -f "$package" Package; done | xargs)
-[ "$names" = "librota-dev librota0 rota" ] || fail "these are not the packages: $names"
+[ "$names" = "librota-dev librota-store0 librota0 rota" ] || fail "these are not the packages: $names"
 dpkg-deb -f "$work"/made/rota_*.deb Depends | grep -q libfmt9 || fail "rota does not say that it needs libfmt9"
 
 inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
@@ -54,7 +54,7 @@ for path in man/man1/rota.1.gz bash-completion/completions/rota zsh/vendor-compl
   [ -s "$share/$path" ] || fail "/usr/share/$path is missing"
 done
 if readelf -d "$root/usr/bin/rota" | grep -E 'RPATH|RUNPATH'; then fail "the tool looks for its library where it was built"; fi
-for binary in "$root/usr/bin/rota" "$root"/usr/lib/librota.so.*; do
+for binary in "$root/usr/bin/rota" "$root"/usr/lib/librota.so.* "$root"/usr/lib/librota-store.so.*; do
   if readelf -S "$binary" | grep -q '\.debug_info'; then fail "$binary is not stripped"; fi
 done
 inside rota --version

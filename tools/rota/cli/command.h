@@ -52,6 +52,7 @@ void add_help(CLI::App& app, Invocation& invocation);
 void add_inspect(CLI::App& app, Invocation& invocation);
 void add_manual(CLI::App& app, Invocation& invocation);
 void add_report(CLI::App& app, Invocation& invocation);
+void add_store(CLI::App& app, Invocation& invocation);  // of builds with the page store
 void add_version(CLI::App& app, Invocation& invocation);
 
 }  // namespace rota::tool

@@ -132,6 +132,16 @@ CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vecto
               ->type_name("N,...");
 }
 
+CLI::Option& add_bytes(CLI::App& command, const std::string& names, std::optional<std::uint64_t>& bytes,
+                       const std::string& description) {
+  const auto plain = [names](const std::string& text) {
+    const auto number = parsed_bytes(text);
+    if (!number) refuse(names, text, kWantedBytes);
+    return std::to_string(*number);
+  };
+  return *command.add_option(names, bytes, description)->transform(plain)->type_name("SIZE");
+}
+
 CLI::Option& add_tokens(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                         const std::string& description) {
   return *command.add_option(names, numbers, description)

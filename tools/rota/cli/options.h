@@ -67,6 +67,10 @@ CLI::Option& add_number(CLI::App& command, const std::string& names, std::option
 CLI::Option& add_numbers(CLI::App& command, const std::string& names, std::vector<std::uint64_t>& numbers,
                          const std::string& description);
 
+// Bytes, which may be written 8GiB or 4.5GB.
+CLI::Option& add_bytes(CLI::App& command, const std::string& names, std::optional<std::uint64_t>& bytes,
+                       const std::string& description);
+
 // What -t says, if it is 1 to 1024; else throws a Failure that points to the command's help.
 std::uint32_t thread_count(std::uint64_t asked, std::string_view command);
 

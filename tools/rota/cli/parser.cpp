@@ -58,10 +58,23 @@ CommandText parsed_command(const CLI::App& app) {
   return parsed.empty() ? describe(app) : parsed_command(*parsed.front());
 }
 
-Exit say(const CLI::App& app, const Failure& failure) {
+// Nothing that is said of a command line has a password in it.
+std::string without_passwords(std::string text, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    const std::string shown = without_password(argument);
+    if (shown == argument) continue;
+    for (std::size_t at = 0; (at = text.find(argument, at)) != std::string::npos; at += shown.size()) {
+      text.replace(at, argument.size(), shown);
+    }
+  }
+  return text;
+}
+
+Exit say(const CLI::App& app, const Failure& failure, const std::vector<std::string>& arguments) {
   const std::string command = parsed_command(app).name;
+  const std::string what = one_line(without_passwords(failure.what(), arguments));
   const std::string next = failure.next().empty() ? command + " --help" : one_line(failure.next());
-  write_error(fmt::format("{}: {}\ntry: {}\n", command, one_line(failure.what()), next));
+  write_error(fmt::format("{}: {}\ntry: {}\n", command, what, next));
   return failure.exit();
 }
 
@@ -98,6 +111,9 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
   add_inspect(*app, invocation);
   add_distort(*app, invocation);
   add_report(*app, invocation);
+#if ROTA_TOOL_HAS_STORE
+  add_store(*app, invocation);
+#endif
   add_completions(*app, invocation);
   add_manual(*app, invocation);
   add_help(*app, invocation);
@@ -107,8 +123,9 @@ std::unique_ptr<CLI::App> make_parser(Invocation& invocation) {
 
 Exit run(std::vector<std::string> arguments) {
   Invocation invocation{.command = "rota"};
-  for (const std::string& argument : arguments) invocation.command += " " + shell_word(argument);
+  for (const std::string& argument : arguments) invocation.command += " " + shell_word(without_password(argument));
   const std::string first = arguments.empty() ? std::string() : arguments.front();
+  const std::vector<std::string> given = arguments;
   std::ranges::transform(arguments, arguments.begin(), with_long_name);
   std::ranges::reverse(arguments);  // as CLI11 takes a vector
   const auto app = make_parser(invocation);
@@ -127,11 +144,11 @@ Exit run(std::vector<std::string> arguments) {
       return Exit::ok;
     }
     const Misuse misuse{error.get_name(), error.what(), app->remaining(true)};
-    return say(*app, failure_of(misuse, parsed_command(*app)));
+    return say(*app, failure_of(misuse, parsed_command(*app)), given);
   } catch (const Failure& failure) {
-    return say(*app, failure);
+    return say(*app, failure, given);
   } catch (const BadResult& bad) {
-    return say(*app, failure_of(bad.error(), parsed_command(*app)));
+    return say(*app, failure_of(bad.error(), parsed_command(*app)), given);
   }
 }
 

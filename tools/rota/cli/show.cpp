@@ -30,6 +30,17 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
+std::string without_password(const std::string& word) {
+  const std::size_t scheme = word.find("://");
+  if (scheme == std::string::npos) return word;
+  const std::size_t begin = scheme + 3, end = std::min(word.find('?', begin), word.size());
+  std::size_t at = word.substr(0, end).rfind('@');
+  if (at == std::string::npos) at = word.rfind('@');  // a question mark may be of the password
+  const std::size_t colon = word.find(':', begin);
+  if (at == std::string::npos || at < begin || colon >= at) return word;
+  return word.substr(0, colon + 1) + "***" + word.substr(at);
+}
+
 std::string device_text(const DeviceInfo& device) {
   std::string text = fmt::format("{:<9} {}\n", device.id, device.name);
   const auto line = [&](std::string_view label, const std::string& value) {

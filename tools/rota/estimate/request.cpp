@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <charconv>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -16,28 +14,10 @@
 namespace rota::tool {
 namespace {
 
-// "8GiB", "4.5 GB", "1000": bytes.
-std::uint64_t parsed_bytes(const std::string& option, const std::string& text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  std::string unit;
-  for (const char* at = end; at != text.data() + text.size(); ++at) {
-    if (*at != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*at)));
-  }
-  constexpr std::string_view kPrefixes = "kmgtp";
-  double scale = 1;
-  if (!unit.empty() && unit != "b") {
-    const std::size_t prefix = kPrefixes.find(unit.front());
-    const std::string rest = unit.substr(1);
-    if (prefix == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib")) scale = 0;
-    // As llama.cpp and most tools have it, "G" alone is 2^30.
-    for (std::size_t step = 0; step <= prefix && scale > 0; ++step) scale *= rest == "b" ? 1000 : 1024;
-  }
-  const double bytes = number * scale;
-  if (error != std::errc{} || scale == 0 || !(bytes >= 0) || bytes >= 0x1p63) {
-    fail_usage(fmt::format("{} is \"{}\"; wanted bytes below 2^63, such as 8GiB, 4.5GB or 123456", option, text));
-  }
-  return static_cast<std::uint64_t>(bytes);
+std::uint64_t bytes_of(const std::string& option, const std::string& text) {
+  const auto bytes = parsed_bytes(text);
+  if (!bytes) fail_usage(fmt::format("{} is \"{}\"; wanted {}", option, text, kWantedBytes));
+  return *bytes;
 }
 
 struct Shape {
@@ -129,11 +109,11 @@ Model chosen_model(const EstimateOptions& options) {
 
 MemoryBudget chosen_memory(const EstimateOptions& options, const Model& model) {
   MemoryBudget memory{.of = options.device, .weights = model.weights_bytes.value_or(0)};
-  if (!options.weights.empty()) memory.weights = parsed_bytes("--weights", options.weights);
-  if (!options.reserve.empty()) memory.reserved = parsed_bytes("--reserve", options.reserve);
+  if (!options.weights.empty()) memory.weights = bytes_of("--weights", options.weights);
+  if (!options.reserve.empty()) memory.reserved = bytes_of("--reserve", options.reserve);
   if (!options.memory.empty()) {
     memory.of = "--memory";
-    memory.all = parsed_bytes("--memory", options.memory);
+    memory.all = bytes_of("--memory", options.memory);
     return memory;
   }
   for (const BackendReport& backend : list_backends().value()) {

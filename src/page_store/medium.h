@@ -1,0 +1,64 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "page_store/object.h"
+#include "rota/result.h"
+#include "rota/store.h"
+
+// What keeps objects by their names: files, or servers.
+
+namespace rota::page_store {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+// An object that is wanted. Its size is known: another is an error before memory is taken for it.
+struct Wanted {
+  ObjectName name;
+  std::uint64_t payload_bytes = 0;
+};
+
+// Objects on their way, in the order in which they were asked for. Ends what goes on when it is destroyed.
+class Fetch {
+ public:
+  virtual ~Fetch() = default;
+
+  // Fills `to` with the object's payload from `offset` on, and waits for it: as long as others come before it, and then
+  // for the fetch's patience. May be called by several threads at once. Each byte is read once, roughly in order:
+  // memory of what was read is given back. The object's header is verified before its first byte; its payload is not.
+  virtual Status read(std::size_t index, std::uint64_t offset, std::span<std::byte> to) = 0;
+};
+
+// Thread-safe. A call returns by its deadline, a little later at most, with Errc::io. Nothing here throws but
+// std::bad_alloc.
+class Medium {
+ public:
+  virtual ~Medium() = default;
+
+  virtual Result<std::vector<StoredPage>> find(std::span<const PageKey> keys, Deadline deadline) = 0;
+
+  virtual Result<std::unique_ptr<Fetch>> fetch(std::vector<Wanted> objects, std::chrono::milliseconds patience) = 0;
+
+  // The payload, verified. An object that is there and wrong is removed.
+  virtual Result<std::vector<std::byte>> get(const ObjectName& name, Deadline deadline) = 0;
+
+  // Returns when the object is there for good. An object that is there already may stay.
+  virtual Status put(const ObjectHeader& header, std::span<const std::byte> payload, Deadline deadline) = 0;
+
+  // Pages that were matched, for whoever decides what leaves. Cheap: what it costs is done later.
+  virtual void use(std::span<const PageKey> keys) = 0;
+
+  virtual Status remove(const PageKey& key, Deadline deadline) = 0;
+  virtual Status list(const std::function<Status(const StoredPage&)>& each, Deadline deadline) = 0;
+  virtual Result<StoreStat> stat(Deadline deadline) = 0;
+  virtual Result<StoreCollected> collect(Deadline deadline) = 0;
+};
+
+}  // namespace rota::page_store
