@@ -8,6 +8,8 @@ from rota._rota import (
     KvCache,
     KvGroup,
     PageFormat,
+    PageStore,
+    PrefixStore,
     Sequence,
     Step,
     Turbo,
@@ -22,8 +24,9 @@ from rota._rota import (
 )
 
 __all__ = [
-    "CODECS", "Device", "DeviceInfo", "Error", "KvCache", "KvGroup", "PageFormat", "Sequence", "Step", "Turbo",
-    "__version__", "attend", "backends", "capture", "default_device", "estimate", "rope", "seal", "unseal",
+    "CODECS", "Device", "DeviceInfo", "Error", "KvCache", "KvGroup", "PageFormat", "PageStore", "PrefixStore",
+    "Sequence", "Step", "Turbo", "__version__", "attend", "backends", "capture", "default_device", "estimate", "rope",
+    "seal", "unseal",
 ]
 
 

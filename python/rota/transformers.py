@@ -15,6 +15,7 @@ Rows of a batch are sequences of the library, without padding. Nothing may touch
 models that do are refused.
 """
 
+import copy
 import dataclasses
 import inspect
 import types
@@ -27,8 +28,9 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 import rota
 from rota._families import layers_of, refusal, set_implementation
+from rota._prefixes import StoredRows, rope_of, weights_of
 
-__all__ = ["RotaCache", "disable", "enable", "refusal"]
+__all__ = ["RotaCache", "disable", "enable", "refusal", "weights_of"]
 
 NAME = "rota"
 
@@ -77,6 +79,8 @@ class _Step:
 
     columns: int  # new ones
     lengths: list  # of the rows before it
+    ids: object = None  # [batch, columns], and their positions; None: not known
+    positions: object = None
     tokens: torch.Tensor | None = None  # [batch, columns]: which columns are tokens; None: all
     mask: torch.Tensor | None = None  # the same of all columns so far
     native: rota.Step | None = None  # once the first layer attends
@@ -105,15 +109,20 @@ class RotaCache(Cache):
 
     `k` and `v` are codecs. `dense` is the type of the newest `tail` tokens and the first `sinks`. A device that cannot
     grow its memory wants `max_tokens`, of all rows together. `max_rows` are rows, beams included, that may come to be.
+    `store` is a rota.PageStore, or its URL, of pages that other caches may load: `weights` names the model's weights,
+    as weights_of(model) does, and only caches with the same `salt` share.
     """
 
     def __init__(self, config, k="turbo4", v="turbo4", *, dense="f16", tail=128, sinks=4, page=128, device=None,
-                 max_tokens=None, max_bytes=None, max_rows=16, max_step_tokens=None, seal_within=None):  # fmt: skip
+                 max_tokens=None, max_bytes=None, max_rows=16, max_step_tokens=None, seal_within=None, store=None,
+                 weights=None, salt=b""):  # fmt: skip
         self.config = config.get_text_config(decoder=True)
         shapes = layers_of(self.config)
         self._options = dict(k=k, v=v, dense=dense, tail=tail, sinks=sinks, page=page, max_tokens=max_tokens,
                              max_bytes=max_bytes, max_rows=max_rows, max_step_tokens=max_step_tokens,
-                             seal_within=seal_within)  # fmt: skip
+                             seal_within=seal_within, store=open_store(store), weights=weights, salt=salt)  # fmt: skip
+        if store is not None and not weights:
+            raise ValueError("rota: a cache with a store wants weights=, such as rota.transformers.weights_of(model)")
         self._device = rota.Device(device) if isinstance(device, str) else device or rota.default_device()
         self._shapes = shapes
         self._groups = self._make_groups()
@@ -122,6 +131,9 @@ class RotaCache(Cache):
         self.columns = 0  # of forwards that had all layers, padding included
         self._tokens = None  # [batch, columns]: which of them are tokens; None: all
         self._step = None
+        self._given = None  # the forward's tokens and positions, while it runs
+        self._stored = None  # StoredRows, with a store
+        self._unstored = None  # the forward that ended last, and the columns before it
         self._warned = False
         self._stored_layers = sum(shape is not None for shape in shapes)
         super().__init__(layers=[_Layer(self, i, shape.window if shape else None) for i, shape in enumerate(shapes)])
@@ -145,6 +157,38 @@ class RotaCache(Cache):
                                max_sequences=2 * max(batch, o["max_rows"]), max_step_tokens=most,
                                seal_within=o["seal_within"])  # fmt: skip
         self.rows = [self.kv.open_sequence() for _ in range(batch)]
+        if o["store"] is not None:
+            self._stored = StoredRows.empty(rota.PrefixStore(o["store"], self.kv, weights=o["weights"], salt=o["salt"],
+                                                             rope=rope_of(self.config)), batch)  # fmt: skip
+
+    def restore(self, input_ids):
+        """Loads the longest stored prefix of these tokens, [batch, columns] without padding, into an empty cache.
+
+        Returns how many columns the cache has now; the model wants the rest, and at least one. 0 without a store.
+        """
+        if self._options["store"] is None:
+            return 0
+        if self.columns:
+            raise ValueError(f"rota: restore() wants an empty cache, found {self.columns} columns")
+        self._give_up()
+        if self.rows is None:
+            self._open(len(input_ids))
+        rows = self._stored.restore(input_ids.cpu().numpy())
+        if rows is not None:
+            for row in self.rows:
+                row.close()
+            self.rows, self.columns = rows, rows[0].length
+        return self.columns
+
+    def chunked(self, generation_config):
+        """The same with a prompt in chunks, if only so the pages of a window can be stored before they leave it."""
+        windows = [shape.window for shape in self._shapes if shape is not None and shape.window is not None]
+        most = min(windows, default=0) - self._options["page"]
+        if self._options["store"] is None or generation_config.prefill_chunk_size is not None or most <= 0:
+            return generation_config
+        changed = copy.copy(generation_config)
+        changed.prefill_chunk_size = most
+        return changed
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         shape = self._shapes[layer_idx]
@@ -174,7 +218,11 @@ class RotaCache(Cache):
             warnings.warn(f"rota: a forward ended after {len(self._step.stored)} of {self._stored_layers} layers, as by an "
                           "error, and is taken back", stacklevel=2)  # fmt: skip
         self._give_up()
+        self._store()
         self._step = _Step(new, [row.length for row in self.rows])
+        given, self._given = self._given, None
+        if given is not None and given[0].shape == (len(self.rows), new):
+            self._step.ids, self._step.positions = given
 
     def _give_up(self):
         """Takes back a forward that ended between its layers."""
@@ -213,9 +261,26 @@ class RotaCache(Cache):
         step.stored.add(layer)
         if len(step.stored) == self._stored_layers and self._step is step:
             self._step = None
+            if self._stored is not None:
+                self._unstored = step, self.columns  # layers that share the cache of others may still attend
             self.columns += step.columns
             self._tokens = step.mask
             self._warn_of_lost_values()
+
+    def _store(self):
+        """What a forward computed, at its end."""
+        if self._unstored is None:
+            return
+        (step, begin), self._unstored = self._unstored, None
+        if step.columns >= self._options["page"]:
+            self.kv.settle()  # now, so that others find the prompt; else by the next step
+        ids = positions = None
+        if step.ids is not None:
+            ids, positions = step.ids.cpu().numpy(), step.positions
+            if positions is None:
+                positions = torch.arange(begin, begin + step.columns)[None]
+            positions = positions.cpu().numpy()
+        self._stored.extend(self.rows, ids, positions, None if step.tokens is None else step.tokens.numpy())
 
     def _warn_of_lost_values(self):
         if self._warned:
@@ -234,6 +299,8 @@ class RotaCache(Cache):
             taken.add(index)
         self.rows = rows
         self._tokens = None if self._tokens is None else self._tokens[beam_idx]
+        if self._stored is not None:
+            self._stored.select(wanted)
         for index, row in enumerate(old):
             if index not in taken:
                 row.close()
@@ -259,17 +326,21 @@ class RotaCache(Cache):
         for row, count in zip(self.rows, removed):
             row.truncate(row.length - count)
         self.columns = columns
+        if self._stored is not None:
+            self._stored.cut([row.length for row in self.rows])
 
     def reset(self):
         for row in self.rows or []:
             row.close()
         self.kv, self.rows, self.columns, self._tokens, self._step = None, None, 0, None, None
+        self._stored, self._unstored = None, None
 
     def __deepcopy__(self, memo):
         """A second cache over the same pages, as for a prompt that several texts share."""
         other = RotaCache(self.config, device=self._device, **self._options)
         other.kv, other.columns, other._tokens = self.kv, self.columns, self._tokens
         other.rows = None if self.rows is None else [row.fork() for row in self.rows]
+        other._stored = None if self._stored is None else self._stored.copy()
         return other
 
     def __copy__(self):
@@ -375,6 +446,27 @@ def _attention(module, query, key, value, attention_mask, scaling=None, dropout=
     return padded, None
 
 
+def open_store(store):
+    """A page store by its URL, or as it is."""
+    return rota.PageStore(store) if isinstance(store, str) else store
+
+
+# Of what a forward is given, what tokens and their positions say as well.
+_OF_TOKENS = {"input_ids", "attention_mask", "position_ids", "cache_position", "labels", "logits_to_keep"}
+
+
+def _tokens_given(kwargs):
+    """(input_ids, position_ids or None), or None if keys and values may depend on more than these."""
+    ids, positions = kwargs.get("input_ids"), kwargs.get("position_ids")
+    for name, x in kwargs.items():
+        known = name in _OF_TOKENS or (name.endswith("token_type_ids") and isinstance(x, torch.Tensor) and not x.any())
+        if isinstance(x, (torch.Tensor, list, dict)) and not known:
+            return None
+    if ids is None or (positions is not None and positions.ndim != 2):
+        return None
+    return ids, positions
+
+
 AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _mask)
 
@@ -383,28 +475,44 @@ def enable(model, k="turbo4", v="turbo4", **options):
     """Makes a model's generate() and forward() keep keys and values in a RotaCache. Returns the model.
 
     Options are those of RotaCache. A model whose attention Rota does not compute is refused with a sentence, here and
-    not while it generates.
+    not while it generates. With `store`, a rota.PageStore or its URL, generate() loads the prefix of a prompt that this
+    model, here or in another process, has seen before, and stores what it computes; `weights` then has a default.
     """
     why = refusal(model)
     if why is not None:
         raise NotImplementedError(f"rota: {why}")
-    options = dict(options, k=k, v=v)
+    options = dict(options, k=k, v=v, store=open_store(options.get("store")))
+
+    def new_cache(config):
+        given = {"weights": weights_of(model)} if options["store"] is not None and not options.get("weights") else {}
+        return RotaCache(config, **{**options, **given})
+
     # An error in the options is one here, and a device is opened once.
-    options["device"] = RotaCache(model.config, **options)._device
+    options["device"] = new_cache(model.config)._device
     disable(model)
-    prepare = model._prepare_cache_for_generation
+    prepare, prefill = model._prepare_cache_for_generation, model._prefill
 
     def prepare_cache(self, generation_config, model_kwargs, *args, **kwargs):
         prepare(generation_config, model_kwargs, *args, **kwargs)
         given = model_kwargs.get("past_key_values")
         if type(given) is DynamicCache and not getattr(given, "_is_user_defined", False):
-            model_kwargs["past_key_values"] = RotaCache(self.config, **options)
+            model_kwargs["past_key_values"] = new_cache(self.config)
+
+    def restored_prefill(self, input_ids, generation_config, model_kwargs, *args, **kwargs):
+        cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
+        if isinstance(cache, RotaCache) and cache.columns == 0 and input_ids.numel() and (mask is None or bool(mask.all())):
+            if _tokens_given({**model_kwargs, "input_ids": input_ids}) is not None:
+                cache.restore(input_ids)
+            generation_config = cache.chunked(generation_config)
+        return prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
 
     def before_forward(module, args, kwargs):
         kwargs.update(zip(inspect.signature(module.forward).parameters, args))
         if kwargs.get("past_key_values") is None:
             _refuse_packed(kwargs.get("position_ids"), kwargs.get("attention_mask"))
-            kwargs["past_key_values"] = RotaCache(module.config, **options)
+            kwargs["past_key_values"] = new_cache(module.config)
+        if isinstance(kwargs["past_key_values"], RotaCache):
+            kwargs["past_key_values"]._given = _tokens_given(kwargs)
         return (), kwargs
 
     def after_forward(module, args, kwargs, output):
@@ -413,11 +521,14 @@ def enable(model, k="turbo4", v="turbo4", **options):
             found, wanted = len(cache._step.stored), cache._stored_layers
             cache._give_up()
             raise NotImplementedError(f"rota: a forward with {found} of {wanted} layers")
+        if isinstance(cache, RotaCache):
+            cache._store()
 
     before = model.config.get_text_config(decoder=True)._attn_implementation
     hooks = (model.register_forward_pre_hook(before_forward, with_kwargs=True),
              model.register_forward_hook(after_forward, with_kwargs=True))  # fmt: skip
     model._prepare_cache_for_generation = types.MethodType(prepare_cache, model)
+    model._prefill = types.MethodType(restored_prefill, model)
     model._rota = (before, hooks)
     set_implementation(model, NAME)
     return model
@@ -430,6 +541,6 @@ def disable(model):
     before, hooks = model._rota
     for hook in hooks:
         hook.remove()
-    del model._prepare_cache_for_generation, model._rota
+    del model._prepare_cache_for_generation, model._prefill, model._rota
     set_implementation(model, before)
     return model

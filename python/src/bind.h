@@ -21,6 +21,7 @@ void bind_pages(nb::module_& module);
 void bind_specs(nb::module_& module);
 void bind_caches(nb::module_& module);
 void bind_ops(nb::module_& module);
+void bind_stores(nb::module_& module);
 
 // An enumerator by its name in Python. An error lists the names.
 template <class Enum>

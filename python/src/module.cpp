@@ -14,4 +14,5 @@ NB_MODULE(_rota, module) {
   rota::python::bind_specs(module);
   rota::python::bind_caches(module);
   rota::python::bind_ops(module);
+  rota::python::bind_stores(module);
 }

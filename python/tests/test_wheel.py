@@ -56,6 +56,18 @@ def test_the_package_has_types():
     assert re.search(r"^(def|class) ", (PACKAGE / "_rota.pyi").read_text(), re.MULTILINE)
 
 
+def test_the_licences_of_what_is_compiled_in_are_there():
+    found = {file.name for file in (PACKAGE / "licenses").iterdir() if file.stat().st_size > 200}
+    assert found >= {"libssl-dev", "libsodium-dev", "libsqlite3-dev", "hiredis", "libfmt-dev", "nanobind", "libcxx"}
+
+
+def test_the_tool_opens_stores(tmp_path):
+    done = run(COMMANDS["module"], "store", "stat", f"file:{tmp_path}/none")
+    assert done.returncode != 0 and "none" in done.stderr
+    done = run(COMMANDS["module"], "store", "stat", "valkeys://127.0.0.1:1")
+    assert done.returncode != 0 and "127.0.0.1:1" in done.stderr
+
+
 def test_a_missing_tool_is_said(tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "rota", ignore=shutil.ignore_patterns("bin"))
     done = subprocess.run(

@@ -29,8 +29,10 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def tiny(family, seed=0):
+def tiny(family, seed=0, **changes):
+    """`changes` are of the configuration, where the family has such a setting."""
     name, extra = FAMILIES[family]
+    extra = extra | {setting: value for setting, value in changes.items() if setting in extra}
     torch.manual_seed(seed)
     config_class = getattr(transformers, name + "TextConfig", None) or getattr(transformers, name + "Config")
     model = getattr(transformers, name + "ForCausalLM")(config_class(**{**_BASE, **extra})).eval()
