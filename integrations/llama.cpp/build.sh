@@ -30,8 +30,14 @@ fi
 
 if [ -z "$prefix" ]; then
   prefix=$build/rota
+  store=OFF
+  if pkg-config --exists sqlite3 libsodium; then
+    store=ON
+  else
+    echo "build.sh: there is no SQLite, or no libsodium, and so no page store"
+  fi
   cmake -S "$root" -B "$build/rota-build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DROTA_VULKAN=OFF -DROTA_MSL=OFF \
-    -DROTA_TOOL=OFF -DROTA_EXAMPLES=OFF -DROTA_CCACHE=ON >/dev/null
+    -DROTA_TOOL=OFF -DROTA_STORE=$store -DROTA_EXAMPLES=OFF -DROTA_CCACHE=ON >/dev/null
   cmake --build "$build/rota-build"
   cmake --install "$build/rota-build" --prefix "$prefix" >/dev/null
 fi

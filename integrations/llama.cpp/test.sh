@@ -15,12 +15,14 @@ trap 'rm -rf "$work"' EXIT
 export TMPDIR=$work
 cat "$root/docs/page-format.md" "$root/docs/kv-cache.md" "$root/docs/gpu.md" >"$work/text"
 
+"$root/scripts/get_valkey.sh"
 mkdir "$work/architectures"
 "$bin/test-llama-archs" -s 1 -o "$work/architectures" >"$work/log" 2>&1 || { tail -n 20 "$work/log"; exit 1; }
 "$bin/rota-llama-tests" "$smollm2" "$gemma" "$work/architectures" "$work/text" >"$work/log" 2>&1 &
 sequences=$!
 failed=0
-python3 "$here/tests/test_tools.py" "$bin" "$smollm2" "$gemma" --tiny "$work/architectures" || failed=1
+python3 "$here/tests/test_tools.py" "$bin" "$smollm2" "$gemma" --tiny "$work/architectures" \
+  --valkey "$root/build/valkey/valkey-server" || failed=1
 python3 "$here/tests/test_quality.py" "$bin/rota-eval" "$smollm2" "$work/text" || failed=1
 wait $sequences || failed=1
 tail -n 60 "$work/log"

@@ -7,15 +7,34 @@
 
 // How graphs meet a llama_kv_rota: attention has no inputs, so that any graph of as many tokens is used again.
 
+bool llama_rota::has_adapter(const llama_adapter_loras& loras, const llama_adapter_cvec& vectors, int64_t n_layer) {
+  for (int64_t il = 0; il < n_layer; ++il) {
+    if (vectors.tensor_for(static_cast<int>(il)) != nullptr) return true;
+  }
+  return !loras.empty();
+}
+
 namespace {
+
+// Whether keys and values are what the weights make of a token and those before it.
+bool is_plain(const llm_graph_context& graph) {
+  return graph.cparams.causal_attn && !graph.cparams.warmup && !graph.cparams.training &&
+         !llama_rota::has_adapter(*graph.loras, *graph.cvec, graph.n_layer);
+}
 
 template <class Base>
 class input_of_rota final : public Base {
  public:
-  explicit input_of_rota(const llm_graph_context& graph) : Base(graph.hparams, graph.cparams, nullptr) {}
+  input_of_rota(const llm_graph_context& graph, llama_kv_rota* memory)
+      : Base(graph.hparams, graph.cparams, nullptr), memory_(memory), is_plain_(is_plain(graph)) {}
 
-  void set_input(const llama_ubatch* /*ubatch*/) override {}
+  // Of the graph that is computed, built now or used again.
+  void set_input(const llama_ubatch* /*ubatch*/) override { memory_->computes_plainly(is_plain_); }
   bool can_reuse(const llm_graph_params& /*params*/) override { return true; }
+
+ private:
+  llama_kv_rota* const memory_;
+  const bool is_plain_;
 };
 
 llama_kv_rota* memory_of(const llm_graph_context& graph) {
@@ -48,13 +67,15 @@ ggml_tensor* projected(const llm_graph_context& graph, ggml_tensor* cur, ggml_te
 }  // namespace
 
 std::unique_ptr<llm_graph_input_attn_kv> llama_kv_rota_input(const llm_graph_context& graph) {
-  if (memory_of(graph) == nullptr) return nullptr;
-  return std::make_unique<input_of_rota<llm_graph_input_attn_kv>>(graph);
+  llama_kv_rota* const memory = memory_of(graph);
+  if (memory == nullptr) return nullptr;
+  return std::make_unique<input_of_rota<llm_graph_input_attn_kv>>(graph, memory);
 }
 
 std::unique_ptr<llm_graph_input_attn_kv_iswa> llama_kv_rota_input_iswa(const llm_graph_context& graph) {
-  if (memory_of(graph) == nullptr) return nullptr;
-  return std::make_unique<input_of_rota<llm_graph_input_attn_kv_iswa>>(graph);
+  llama_kv_rota* const memory = memory_of(graph);
+  if (memory == nullptr) return nullptr;
+  return std::make_unique<input_of_rota<llm_graph_input_attn_kv_iswa>>(graph, memory);
 }
 
 ggml_tensor* llama_kv_rota_attn(const llm_graph_context& graph, ggml_tensor* wo, ggml_tensor* wo_b, ggml_tensor* wo_s,

@@ -22,6 +22,7 @@ using device_ptr = std::unique_ptr<rota_device, destroyer<rota_device_destroy>>;
 using buffer_ptr = std::unique_ptr<rota_buffer, destroyer<rota_buffer_destroy>>;
 using encoder_ptr = std::unique_ptr<rota_encoder, destroyer<rota_encoder_destroy>>;
 using cache_ptr = std::unique_ptr<rota_kv_cache, destroyer<rota_kv_cache_destroy>>;
+using notes_ptr = std::unique_ptr<rota_kv_notes, destroyer<rota_kv_notes_destroy>>;
 using step_ptr = std::unique_ptr<rota_kv_step, destroyer<rota_kv_step_destroy>>;
 
 // Throws what the library says.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <stdexcept>
 
@@ -35,6 +36,15 @@ uint64_t number_from(const std::string& key, const std::string& text) {
     refuse(key + "='" + text + "' is not a number of tokens");
   }
   return std::stoull(text);
+}
+
+// Items are separated by commas, so that a comma in a value is written as %2C, as in URLs.
+std::string text_from(const std::string& key, std::string text) {
+  if (text.empty()) refuse(key + "= wants a text behind it");
+  for (size_t at = 0; (at = text.find("%2", at)) != std::string::npos; ++at) {
+    if (at + 2 < text.size() && (text[at + 2] == 'C' || text[at + 2] == 'c')) text.replace(at, 3, ",");
+  }
+  return text;
 }
 
 // What follows is decided by the architecture, before a graph is built.
@@ -99,6 +109,8 @@ options options::parse(const std::string& text) {
     const std::string item = text.substr(begin, end - begin);
     const size_t equals = item.find('=');
     begin = end + 1;
+    const size_t address = item.find("://");
+    if (address < equals) refuse("an address is given as store=" + item.substr(0, address) + "://...");
     if (equals == std::string::npos) {
       result.k = result.v = codec_from(item);
       continue;
@@ -108,11 +120,22 @@ options options::parse(const std::string& text) {
       (key == "k" ? result.k : result.v) = codec_from(value);
       continue;
     }
+    const std::map<std::string, std::string*> texts = {
+        {"store", &result.store}, {"salt_file", &result.salt_file}, {"weights", &result.weights}};
+    if (texts.count(key) != 0) {
+      *texts.at(key) = text_from(key, value);
+      continue;
+    }
     const std::map<std::string, uint64_t*> numbers = {
         {"page", &result.page}, {"tail", &result.tail}, {"sinks", &result.sinks}, {"seal_within", &result.seal_within}};
     const auto found = numbers.find(key);
-    if (found == numbers.end()) refuse("'" + key + "' is unknown; there are k, v, page, tail, sinks and seal_within");
+    if (found == numbers.end()) {
+      refuse("'" + key + "' is unknown; there are k, v, page, tail, sinks, seal_within, store, salt_file and weights");
+    }
     *found->second = number_from(key, value);
+  }
+  for (const auto& [key, value] : {std::pair("salt_file", &result.salt_file), std::pair("weights", &result.weights)}) {
+    if (result.store.empty() && !value->empty()) refuse(std::string(key) + "= is for a store, and there is no store=");
   }
   return result;
 }
@@ -171,6 +194,16 @@ description::description(const llama_model& model, const llama_cparams& cparams,
   spec.max_sequences = cparams.n_seq_max;
   spec.max_step_tokens = cparams.n_ubatch;
   spec.seal_within = chosen.seal_within;
+}
+
+uint32_t description::storable_step() const {
+  // Shorter steps would cost more than they save: prefixes then end where tokens came one by one.
+  constexpr uint64_t kLeast = 256;
+  uint64_t most = std::numeric_limits<uint32_t>::max();
+  for (const rota_kv_group& group : groups) {
+    if (group.window >= kLeast + group.page) most = std::min(most, group.window - group.page);
+  }
+  return static_cast<uint32_t>(most);
 }
 
 uint64_t description::bytes() const {

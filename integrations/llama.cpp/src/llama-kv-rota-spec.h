@@ -17,6 +17,9 @@ struct options {
   std::string k = "turbo4", v = "turbo4";  // codecs by name
   uint64_t page = 64, tail = 128, sinks = 4;
   uint64_t seal_within = 0;  // tokens over which the sealing of a page is spread; 0: at once
+  std::string store;         // the page store's URL, which may have a password; "": none
+  std::string salt_file;     // its bytes are a tenant's salt; "": none
+  std::string weights;       // names the weights in the store; "": what their files have does
 
   // Throws a sentence that says what is allowed.
   static options parse(const std::string& text);
@@ -31,6 +34,9 @@ struct description {
 
   // The most that the cache allocates.
   uint64_t bytes() const;
+
+  // The longest step after which every page that leaves a window can have been stored.
+  uint32_t storable_step() const;
 
   const options chosen;
   rota_kv_cache_spec spec = ROTA_KV_CACHE_SPEC_INIT;

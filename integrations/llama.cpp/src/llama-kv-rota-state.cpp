@@ -1,3 +1,4 @@
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 
@@ -6,13 +7,43 @@
 #include "llama-kv-rota.h"
 
 // A state is kMagic, the number of sequences, and for each: its number, its first position, and the number of another
-// that is the same, or -1 and the bytes of rota_kv_cache_save(), which know their length.
+// that is the same, or -1 and the bytes of rota_kv_cache_save(), which know their length. With a store they have a
+// note: kTokensMagic, a digest of what names the weights, and the tokens that are known, so that what follows can be
+// stored.
 
 using namespace llama_rota;
 
 namespace {
 
-constexpr uint32_t kMagic = 0x61746f72;  // "rota"
+constexpr uint32_t kMagic = 0x61746f72;                // "rota"
+constexpr uint64_t kTokensMagic = 0x736e656b6f742d72;  // "r-tokens"
+
+struct tokens_header {
+  uint64_t magic, weights;
+};
+
+std::vector<uint8_t> note_of(uint64_t weights, const std::vector<llama_token>& tokens) {
+  const tokens_header header = {kTokensMagic, weights};
+  std::vector<uint8_t> note(sizeof(header) + tokens.size() * sizeof(llama_token));
+  std::memcpy(note.data(), &header, sizeof(header));
+  if (!tokens.empty()) {
+    std::memcpy(note.data() + sizeof(header), tokens.data(), tokens.size() * sizeof(llama_token));
+  }
+  return note;
+}
+
+// None if the note is another's, or was made with other weights.
+std::vector<llama_token> tokens_from(const rota_kv_note& note, uint64_t weights, uint64_t length) {
+  tokens_header header = {};
+  if (note.size < sizeof(header)) return {};
+  std::memcpy(&header, note.bytes, sizeof(header));
+  const size_t bytes = note.size - sizeof(header);
+  if (header.magic != kTokensMagic || header.weights != weights || bytes % sizeof(llama_token) != 0) return {};
+  std::vector<llama_token> tokens(bytes / sizeof(llama_token));
+  if (tokens.size() > length) return {};
+  if (bytes > 0) std::memcpy(tokens.data(), static_cast<const uint8_t*>(note.bytes) + sizeof(header), bytes);
+  return tokens;
+}
 
 template <class T>
 void put(llama_io_write_i& io, T value) {
@@ -78,7 +109,17 @@ void llama_kv_rota::state_write(llama_io_write_i& io, llama_seq_id seq_id, llama
     if (same >= 0) continue;
     bridge bridge;
     bridge.to = &io;
-    const rota_status status = rota_kv_cache_save(cache_.get(), sequence.id, bridge::write, &bridge, nullptr);
+    rota_kv_save_options options = ROTA_KV_SAVE_OPTIONS_INIT;
+    rota_kv_note note = ROTA_KV_NOTE_INIT;
+    std::vector<uint8_t> bytes;
+    if (store_) {
+      bytes = note_of(store_->weights(), sequence.tokens);
+      note.bytes = bytes.data();
+      note.size = bytes.size();
+      options.notes = &note;
+      options.note_count = 1;
+    }
+    const rota_status status = rota_kv_cache_save(cache_.get(), sequence.id, bridge::write, &bridge, &options);
     if (!bridge.error.empty()) throw std::runtime_error(bridge.error);
     check(status);
   }
@@ -112,9 +153,11 @@ void llama_kv_rota::read_one(llama_io_read_i& io, llama_seq_id seq_id) {
   bridge bridge;
   bridge.from = &io;
   uint64_t length = 0;
-  const rota_status status = rota_kv_cache_load(cache_.get(), bridge::read, &bridge, nullptr, &to.id, &length, nullptr);
+  rota_kv_notes* all = nullptr;
+  const rota_status status = rota_kv_cache_load(cache_.get(), bridge::read, &bridge, nullptr, &to.id, &length, &all);
   if (!bridge.error.empty()) throw std::runtime_error(bridge.error);
   check(status);
+  const notes_ptr notes(all);
   to.is_open = true;
   to.first = first;
   if (length > cells_.free() || length > n_ctx_seq_ ||
@@ -124,4 +167,10 @@ void llama_kv_rota::read_one(llama_io_read_i& io, llama_seq_id seq_id) {
                              " tokens, and there are not as many cells");
   }
   for (uint64_t i = 0; i < length; ++i) to.cells.push_back(cells_.take());
+  size_t count = 0;
+  check(rota_kv_notes_count(notes.get(), &count));
+  if (!store_ || count == 0) return;
+  rota_kv_note note = ROTA_KV_NOTE_INIT;
+  check(rota_kv_notes_get(notes.get(), 0, &note));
+  to.tokens = tokens_from(note, store_->weights(), length);
 }

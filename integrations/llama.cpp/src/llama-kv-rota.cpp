@@ -67,6 +67,7 @@ llama_kv_rota::llama_kv_rota(const llama_model& model, const llama_memory_params
       bytes_(description_.bytes()),
       device_(no_alloc_ ? nullptr : open_device(cparams, team_)),
       cache_(no_alloc_ ? nullptr : create_cache(device_.get(), description_.spec)),
+      store_(store::open(description_.chosen, model, cparams, cache_.get())),
       ops_(device_.get(), team_),
       cells_(static_cast<uint32_t>(description_.spec.max_tokens)),
       sequences_(cparams.n_seq_max) {
@@ -146,6 +147,7 @@ std::string llama_kv_rota::misfit(const llama_batch& batch) const {
 // of them has tokens of its own.
 std::vector<llama_ubatch> llama_kv_rota::split(llama_batch_allocr& balloc, uint32_t n_ubatch) const {
   std::vector<llama_ubatch> result;
+  if (store_) n_ubatch = std::min(n_ubatch, description_.storable_step());
   const llama_batch& batch = balloc.get_batch();
   balloc.split_reset();
   for (int32_t begin = 0; begin < batch.n_tokens;) {
@@ -203,9 +205,12 @@ bool llama_kv_rota::begin(const llama_ubatch& ubatch) {
   for (uint32_t i = 0; i < ubatch.n_tokens; ++i) {
     sequence& sequence = sequences_[ubatch.seq_id[i][0]];
     if (sequence.cells.empty()) sequence.first = ubatch.pos[i];
+    const bool is_known = ubatch.token != nullptr && ubatch.embd == nullptr;
+    if (is_known && sequence.tokens.size() == sequence.cells.size()) sequence.tokens.push_back(ubatch.token[i]);
     sequence.cells.push_back(cells_.take());
   }
   under_way_ = true;
+  is_plain_ = false;
   return true;
 }
 
@@ -218,6 +223,7 @@ bool llama_kv_rota::end() {
   }
   ops_.end();
   under_way_ = false;
+  if (store_) keep();
   for (const auto& [from, to] : coupled_) {
     try {
       close(sequences_[to]);
@@ -248,7 +254,7 @@ void llama_kv_rota::roll_back() {
       LLAMA_LOG_ERROR("%s: %s\n", __func__, error.what());
       sequence.broken = error.what();
     }
-    for (; sequence.cells.size() > length; sequence.cells.pop_back()) cells_.give(sequence.cells.back());
+    shrink(sequence, length);
   }
   ops_.end();
 }
@@ -273,6 +279,7 @@ void llama_kv_rota::fork(const sequence& from, sequence& to) {
   check(rota_encoder_submit(encoder.get(), nullptr));
   to.first = from.first;
   to.cells = from.cells;
+  to.tokens = from.tokens;
   cells_.share(to.cells);
 }
 
@@ -280,7 +287,12 @@ void llama_kv_rota::truncate(sequence& sequence, uint64_t length) {
   const encoder_ptr encoder = new_encoder(device_.get());
   check(rota_kv_cache_truncate(cache_.get(), encoder.get(), sequence.id, length));
   check(rota_encoder_submit(encoder.get(), nullptr));
+  shrink(sequence, length);
+}
+
+void llama_kv_rota::shrink(sequence& sequence, uint64_t length) {
   for (; sequence.cells.size() > length; sequence.cells.pop_back()) cells_.give(sequence.cells.back());
+  if (sequence.tokens.size() > length) sequence.tokens.resize(length);
 }
 
 void llama_kv_rota::clear(bool /*data*/) {

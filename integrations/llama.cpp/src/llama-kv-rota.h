@@ -9,11 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "llama-adapter.h"
 #include "llama-batch.h"
 #include "llama-graph.h"
 #include "llama-kv-rota-handles.h"
 #include "llama-kv-rota-op.h"
 #include "llama-kv-rota-spec.h"
+#include "llama-kv-rota-store.h"
 #include "llama-memory.h"
 
 namespace llama_rota {
@@ -25,6 +27,7 @@ class cell_pool {
   explicit cell_pool(uint32_t cells);
 
   size_t free() const { return free_.size(); }
+  bool is_shared(uint32_t cell) const { return users_[cell] > 1; }
   uint32_t take();
   void share(const std::vector<uint32_t>& cells);
   void give(uint32_t cell);
@@ -40,9 +43,12 @@ struct sequence {
   rota_sequence id = {};
   llama_pos first = 0;
   std::vector<uint32_t> cells;
+  std::vector<llama_token>
+      tokens;          // of its first cells; fewer where one is not known, or not all that was computed with
   std::string broken;  // why it cannot go on until it is removed; "" if it can
 
   llama_pos end() const { return first + static_cast<llama_pos>(cells.size()); }
+  bool can_be_stored() const { return is_open && first == 0 && tokens.size() == cells.size(); }
 };
 
 }  // namespace llama_rota
@@ -79,6 +85,12 @@ class llama_kv_rota : public llama_memory_i {
   // The graph was computed. False if an op failed: the sequences are then as before.
   bool end();
 
+  // The graph that is about to be computed does what its weights say, and nothing else: no adapter, and so on.
+  void computes_plainly(bool plainly) { is_plain_ = plainly; }
+
+  // llama_rota_restore()
+  size_t restore(llama_seq_id seq_id, const llama_token* tokens, size_t n_past, size_t n_tokens);
+
   ggml_tensor* build_attn(const llama_rota::ops::build_call& call) { return ops_.build(call); }
   uint64_t window(uint32_t layer) const;
 
@@ -95,6 +107,10 @@ class llama_kv_rota : public llama_memory_i {
   void close(llama_rota::sequence& sequence);
   void fork(const llama_rota::sequence& from, llama_rota::sequence& to);
   void truncate(llama_rota::sequence& sequence, uint64_t length);
+  void shrink(llama_rota::sequence& sequence, uint64_t length);
+  void keep();
+  uint64_t room_for(const llama_rota::sequence& sequence) const;
+  void load(const llama_rota::store::match_ptr& match, const llama_token* tokens, llama_rota::sequence& to);
   void roll_back();
   bool serves(const llama_rota::sequence& sequence, llama_pos p0, llama_pos p1) const;
   void read_one(llama_io_read_i& io, llama_seq_id seq_id);
@@ -106,6 +122,7 @@ class llama_kv_rota : public llama_memory_i {
   llama_rota::team team_;
   llama_rota::device_ptr device_;  // null with no_alloc
   llama_rota::cache_ptr cache_;
+  std::unique_ptr<llama_rota::store> store_;  // null without one, or with no_alloc
   llama_rota::ops ops_;
   llama_rota::cell_pool cells_;
   std::vector<llama_rota::sequence> sequences_;
@@ -113,6 +130,7 @@ class llama_kv_rota : public llama_memory_i {
   std::vector<std::pair<llama_seq_id, llama_seq_id>>
       coupled_;  // when it is done, the second becomes a fork of the first
   bool under_way_ = false;
+  bool is_plain_ = false;  // of the step that is under way
 };
 
 class llama_kv_rota_context : public llama_memory_context_i {
@@ -134,6 +152,13 @@ class llama_kv_rota_context : public llama_memory_context_i {
   std::vector<llama_ubatch> ubatches_;
   size_t at_ = 0;
 };
+
+namespace llama_rota {
+
+// Whether a LoRA adapter or a control vector is in use: keys and values are then not those of the weights.
+bool has_adapter(const llama_adapter_loras& loras, const llama_adapter_cvec& vectors, int64_t n_layer);
+
+}  // namespace llama_rota
 
 // For graphs. What they give is null if the memory is not Rota's.
 std::unique_ptr<llm_graph_input_attn_kv> llama_kv_rota_input(const llm_graph_context& graph);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """llama.cpp's tools with --rota, met as their user meets them.
 
-    test_tools.py BIN_FOLDER SMOLLM2.gguf GEMMA.gguf [--tiny FOLDER] [what unittest takes, such as -v or -k server]
+    test_tools.py BIN_FOLDER SMOLLM2.gguf GEMMA.gguf [--tiny FOLDER] [--valkey SERVER]
+                  [what unittest takes, such as -v or -k server]
 
 SMOLLM2.gguf is SmolLM2-135M-Instruct; GEMMA.gguf is Gemma 3 270M, whose windows have 512 tokens. FOLDER has what
 `test-llama-archs -o FOLDER -a REGEX` writes. ROTA_TEST_LONG=1 benchmarks at a depth of 8192 as well.
@@ -35,6 +36,7 @@ SEALED = ("--rota", "turbo8")
 
 bin_folder: pathlib.Path
 tiny_folder: pathlib.Path | None
+valkey: pathlib.Path | None  # valkey-server
 folder: pathlib.Path  # for files of the tests
 smollm2: pathlib.Path
 gemma: pathlib.Path
@@ -70,13 +72,18 @@ def run(tool, *args, fails=False, says=""):
     raise AssertionError(f"{' '.join(map(str, command))}\nexit code {code}, expected: {says}\n{shown}")
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 class Server:
-    """A llama-server for a `with` block. SIGTERM ends it with exit code 0; its log is shown if the block fails."""
+    """A llama-server for a `with` block. SIGTERM ends it with exit code 0; its log is shown if the block fails, and is
+    in `logged` behind it."""
 
     def __init__(self, model, *args):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.log = tempfile.TemporaryFile()
         command = [bin_folder / "llama-server", "-m", model, "-t", 1, "--host", "127.0.0.1", "--port", port,
@@ -111,7 +118,7 @@ class Server:
             self.process.kill()
             code = self.process.wait()
         self.log.seek(0)
-        log = text_of(self.log.read())
+        log = self.logged = text_of(self.log.read())
         self.log.close()
         if kind is not None or died is not None or code != 0:
             print(f"\n{' '.join(map(str, self.process.args))}\nexit code {code}\n{log[-8000:]}", file=sys.stderr)
@@ -260,6 +267,66 @@ class Slots(unittest.TestCase):
                 self.check_repeats(answer, 2)
 
 
+class Stores(unittest.TestCase):
+    """What one process has computed the next one loads."""
+
+    def check_shared(self, model, words, url):
+        """Two llama-servers, one after the other. The second computes the tail and less than a page."""
+        args = (model, "--rota", f"turbo8,store={url}", "-c", 2048, "-np", 1)
+        prompt = prose(words) + again(0)
+        with Server(*args) as server:
+            count = len(server.tokens(prompt))
+            expected = server.complete(prompt)
+        self.assertEqual((expected["timings"]["cache_n"], expected["timings"]["prompt_n"]), (0, count))
+        self.assertRegex(server.logged, r"store: pages matched 0, .* stored [1-9].* dropped 0; calls failed 0")
+        logs = server.logged
+        with Server(*args) as server:
+            answer = server.complete(prompt)
+            # Sealed are whole pages of 64 tokens older than the newest 128; the last that was said is not computed.
+            stored = (count + 15 - 128) // 64 * 64
+            self.assertEqual((answer["timings"]["cache_n"], answer["timings"]["prompt_n"]), (stored, count - stored))
+            self.assertEqual(answer["content"], expected["content"])
+            again_here = server.complete(prompt)
+            self.assertGreaterEqual(again_here["timings"]["cache_n"], count - 8, "the slot has more than the store")
+            self.assertEqual(again_here["content"], expected["content"])
+        print(f"{url.partition(':')[0]}, {model.stem}: {count} tokens in {expected['timings']['prompt_ms']:.0f} ms,"
+              f" then {count - stored} of them in {answer['timings']['prompt_ms']:.0f} ms", file=sys.stderr)
+        return logs + server.logged
+
+    def test_servers_share_a_folder(self):
+        for model, words in ((smollm2, 300), (gemma, 600)):
+            with self.subTest(model=model.stem):
+                self.check_shared(model, words, f"file:{folder}/store")
+
+    def test_servers_share_a_valkey_and_no_log_has_its_password(self):
+        if valkey is None:
+            self.skipTest("no --valkey SERVER")
+        port = free_port()
+        command = [valkey, "--bind", "127.0.0.1", "--port", str(port), "--requirepass", "se,cret", "--save", "",
+                   "--dir", folder]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        try:
+            for _ in range(200):
+                with socket.socket() as one:
+                    if one.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.05)
+            logs = self.check_shared(smollm2, 150, f"valkey://:se%2Ccret@127.0.0.1:{port}")
+        finally:
+            process.terminate()
+            process.wait()
+        self.assertNotRegex(logs, "se(,|%2C)cret")
+
+    def test_chats_share_what_llama_cli_computes(self):
+        def chat():
+            _, log = run("llama-cli", "-m", smollm2, "-t", 1, "-c", 512, "-n", 4, "-p", prose(120), "--single-turn",
+                         "--simple-io", "--no-warmup", "-lv", 4, "--rota", f"turbo8,tail=0,store=file:{folder}/chats")
+            return re.search(r"store: pages matched (\d+), missed \d+, loaded (\d+) .* stored (\d+) ", log).groups()
+        _, _, stored = chat()
+        self.assertGreater(int(stored), 1)
+        self.assertEqual(chat(), (stored, stored, "0"))
+
+
 class FullContext(unittest.TestCase):
     def check_serves(self, server):
         answer = server.complete("Box 1: red plum\nBox 2: red plum\nBox 3:")
@@ -349,7 +416,8 @@ class Refusals(unittest.TestCase):
             self.check_refused("'turbo9' is no codec; there are f32, f16,", tool, smollm2, *args, "--rota", "turbo9")
         for spec, sentence in (("k=", "'' is no codec"), ("tail=x", "tail='x' is not a number of tokens"),
                                ("heads=2", "'heads' is unknown; there are k, v,"),
-                               ("page=100", "page is 100; wanted 64 or 128")):
+                               ("page=100", "page is 100; wanted 64 or 128"),
+                               ("turbo4,store=valkey://:secret@127.0.0.1:1", "127.0.0.1:1")):
             self.check_refused(sentence, "llama-server", smollm2, "--port", 0, "--rota", spec)
 
     def test_of_shifts(self):
@@ -375,8 +443,10 @@ if __name__ == "__main__":
     parser.add_argument("smollm2", type=pathlib.Path)
     parser.add_argument("gemma", type=pathlib.Path)
     parser.add_argument("--tiny", type=pathlib.Path)
+    parser.add_argument("--valkey", type=pathlib.Path)
     given, rest = parser.parse_known_args()
     bin_folder, tiny_folder, smollm2, gemma = given.bin.resolve(), given.tiny, given.smollm2, given.gemma
+    valkey = given.valkey
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         unittest.main(argv=[sys.argv[0], *rest])

@@ -20,18 +20,26 @@ std::vector<llama_token> text_tokens(const llama_model* model, size_t count) {
 }
 
 llama_model* in_f16(const std::string& path) {
-  static std::map<std::string, llama_model_ptr> known;
-  llama_model_ptr& model = known[path];
-  if (model) return model.get();
-  const std::string to = testing::TempDir() + "rota_llama_f16_" + std::to_string(getpid()) + ".gguf";
+  // Its file stays as long: a page store names weights by what their files have.
+  struct converted {
+    std::string file;
+    llama_model_ptr model;
+    ~converted() { std::remove(file.c_str()); }
+  };
+  static std::map<std::string, converted> known;
+  const std::string number = std::to_string(getpid()) + "_" + std::to_string(known.size());
+  converted& one = known[path];
+  if (one.model) return one.model.get();
+  one.file = testing::TempDir() + "rota_llama_f16_" + number + ".gguf";
   llama_model_quantize_params params = llama_model_quantize_default_params();
   params.ftype = LLAMA_FTYPE_MOSTLY_F16;
   params.allow_requantize = true;
   params.nthread = 2;
-  if (llama_model_quantize(path.c_str(), to.c_str(), &params) != 0) throw std::runtime_error("cannot convert " + path);
-  model.reset(load(to));
-  std::remove(to.c_str());  // what is mapped stays
-  return model.get();
+  if (llama_model_quantize(path.c_str(), one.file.c_str(), &params) != 0) {
+    throw std::runtime_error("cannot convert " + path);
+  }
+  one.model.reset(load(one.file));
+  return one.model.get();
 }
 
 Context::Context(llama_model* model, const Options& options) : model_(model) {
@@ -43,6 +51,7 @@ Context::Context(llama_model* model, const Options& options) : model_(model) {
   params.kv_unified = options.unified;
   params.type_k = params.type_v = options.type;
   params.flash_attn_type = options.flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  params.rope_freq_scale = options.rope_freq_scale;
   params.swa_full = false;
   params.abort_callback = options.abort;
   params.abort_callback_data = options.abort_user;

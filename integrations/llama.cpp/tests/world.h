@@ -74,6 +74,7 @@ struct Options {
   int threads = 1;
   bool unified = true;
   bool flash = true;
+  float rope_freq_scale = 0;  // 0: the model's
   ggml_abort_callback abort = nullptr;
   void* abort_user = nullptr;
 };
