@@ -27,6 +27,7 @@ CpuidWords read_cpuid() noexcept {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return words;
   words.leaf7_ebx = ebx;
   words.leaf7_ecx = ecx;
+  words.leaf7_edx = edx;
   const std::uint32_t last = eax;
   if (last >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0) words.leaf7_1_eax = eax;
   return words;

@@ -13,6 +13,7 @@ struct CpuidWords {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
   std::uint32_t leaf7_ecx = 0;
+  std::uint32_t leaf7_edx = 0;
   std::uint32_t leaf7_1_eax = 0;
   std::uint64_t xcr0 = 0;  // registers that the operating system saves
 };
@@ -26,6 +27,7 @@ enum class X86Feature : std::uint8_t {
   avx2,
   fma,
   f16c,
+  avxvnni,
   avx512f,
   avx512dq,
   avx512bw,
@@ -33,6 +35,8 @@ enum class X86Feature : std::uint8_t {
   avx512vbmi,
   avx512vnni,
   avx512bf16,
+  amx_tile,
+  amx_int8,
 };
 
 struct X86FeatureInfo {
@@ -51,6 +55,8 @@ inline constexpr std::uint64_t kSavedZmm = kSavedYmm;
 inline constexpr std::uint64_t kSavedZmm = 0xe6;  // with masks and with both halves of ZMM
 #endif
 
+inline constexpr std::uint64_t kSavedTiles = kSavedZmm | 0x60000;
+
 // By number of the feature.
 inline constexpr std::array kX86Features{
     X86FeatureInfo{X86Feature::sse4_2, "sse4.2", &CpuidWords::leaf1_ecx, 20, 0},
@@ -58,6 +64,7 @@ inline constexpr std::array kX86Features{
     X86FeatureInfo{X86Feature::avx2, "avx2", &CpuidWords::leaf7_ebx, 5, kSavedYmm},
     X86FeatureInfo{X86Feature::fma, "fma", &CpuidWords::leaf1_ecx, 12, kSavedYmm},
     X86FeatureInfo{X86Feature::f16c, "f16c", &CpuidWords::leaf1_ecx, 29, kSavedYmm},
+    X86FeatureInfo{X86Feature::avxvnni, "avxvnni", &CpuidWords::leaf7_1_eax, 4, kSavedYmm},
     X86FeatureInfo{X86Feature::avx512f, "avx512f", &CpuidWords::leaf7_ebx, 16, kSavedZmm},
     X86FeatureInfo{X86Feature::avx512dq, "avx512dq", &CpuidWords::leaf7_ebx, 17, kSavedZmm},
     X86FeatureInfo{X86Feature::avx512bw, "avx512bw", &CpuidWords::leaf7_ebx, 30, kSavedZmm},
@@ -65,6 +72,8 @@ inline constexpr std::array kX86Features{
     X86FeatureInfo{X86Feature::avx512vbmi, "avx512vbmi", &CpuidWords::leaf7_ecx, 1, kSavedZmm},
     X86FeatureInfo{X86Feature::avx512vnni, "avx512vnni", &CpuidWords::leaf7_ecx, 11, kSavedZmm},
     X86FeatureInfo{X86Feature::avx512bf16, "avx512bf16", &CpuidWords::leaf7_1_eax, 5, kSavedZmm},
+    X86FeatureInfo{X86Feature::amx_tile, "amx-tile", &CpuidWords::leaf7_edx, 24, kSavedTiles},
+    X86FeatureInfo{X86Feature::amx_int8, "amx-int8", &CpuidWords::leaf7_edx, 25, kSavedTiles},
 };
 
 // Whether programs may use it: the CPU has it, and the operating system saves its registers.

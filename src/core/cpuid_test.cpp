@@ -14,7 +14,12 @@ constexpr std::uint32_t kAllBits = std::numeric_limits<std::uint32_t>::max();
 
 // A CPU that has everything, with an operating system that saves what xcr0 says.
 CpuidWords everything(std::uint64_t xcr0) {
-  return {.leaf1_ecx = kAllBits, .leaf7_ebx = kAllBits, .leaf7_ecx = kAllBits, .leaf7_1_eax = kAllBits, .xcr0 = xcr0};
+  return {.leaf1_ecx = kAllBits,
+          .leaf7_ebx = kAllBits,
+          .leaf7_ecx = kAllBits,
+          .leaf7_edx = kAllBits,
+          .leaf7_1_eax = kAllBits,
+          .xcr0 = xcr0};
 }
 
 TEST(Cpuid, TheTableIsInTheOrderOfTheFeatures) {
@@ -25,7 +30,7 @@ TEST(Cpuid, TheTableIsInTheOrderOfTheFeatures) {
 
 TEST(Cpuid, EachFeatureIsABitOfItsOwn) {
   for (const X86FeatureInfo& of : kX86Features) {
-    CpuidWords words = everything(kSavedZmm);
+    CpuidWords words = everything(kSavedTiles);
     words.*of.word &= ~(std::uint32_t{1} << of.bit);
     for (const X86FeatureInfo& info : kX86Features) {
       EXPECT_EQ(has(words, info.feature), info.feature != of.feature) << info.name << " without " << of.name;
@@ -35,16 +40,19 @@ TEST(Cpuid, EachFeatureIsABitOfItsOwn) {
 
 TEST(Cpuid, WhatTheSystemDoesNotSaveIsNotUsed) {
   for (const X86FeatureInfo& info : kX86Features) {
-    const bool of_zmm = info.feature >= X86Feature::avx512f;
-    const bool of_ymm = info.feature >= X86Feature::avx && !of_zmm;
-    EXPECT_EQ(has(everything(0x00), info.feature), !of_ymm && !of_zmm) << info.name << " with nothing saved";
-    EXPECT_EQ(has(everything(0x03), info.feature), !of_ymm && !of_zmm) << info.name << " with XMM";
+    const bool of_xmm = info.feature < X86Feature::avx;
+    const bool of_ymm = info.feature < X86Feature::avx512f;
+    const bool of_zmm = info.feature < X86Feature::amx_tile;
+    EXPECT_EQ(has(everything(0x00), info.feature), of_xmm) << info.name << " with nothing saved";
+    EXPECT_EQ(has(everything(0x03), info.feature), of_xmm) << info.name << " with XMM";
 #if !defined(__APPLE__)
-    EXPECT_EQ(has(everything(0x07), info.feature), !of_zmm) << info.name << " with YMM";
-    EXPECT_EQ(has(everything(0x27), info.feature), !of_zmm) << info.name << " with YMM and masks";
-    EXPECT_EQ(has(everything(0x67), info.feature), !of_zmm) << info.name << " with half of ZMM";
+    EXPECT_EQ(has(everything(0x07), info.feature), of_ymm) << info.name << " with YMM";
+    EXPECT_EQ(has(everything(0x27), info.feature), of_ymm) << info.name << " with YMM and masks";
+    EXPECT_EQ(has(everything(0x67), info.feature), of_ymm) << info.name << " with half of ZMM";
 #endif
-    EXPECT_TRUE(has(everything(0xe7), info.feature)) << info.name << " with ZMM";
+    EXPECT_EQ(has(everything(0xe7), info.feature), of_zmm) << info.name << " with ZMM";
+    EXPECT_EQ(has(everything(0x200e7), info.feature), of_zmm) << info.name << " with the shapes of tiles";
+    EXPECT_TRUE(has(everything(0x600e7), info.feature)) << info.name << " with tiles";
   }
 }
 
@@ -65,6 +73,7 @@ TEST(Cpuid, AgreesWithTheCompilersOwn) {
   ROTA_EXPECT_AS_COMPILER(avx2, "avx2", bit_AVX2)
   ROTA_EXPECT_AS_COMPILER(fma, "fma", bit_FMA)
   ROTA_EXPECT_AS_COMPILER(f16c, "f16c", bit_F16C)
+  ROTA_EXPECT_AS_COMPILER(avxvnni, "avxvnni", bit_AVXVNNI)
   ROTA_EXPECT_AS_COMPILER(avx512f, "avx512f", bit_AVX512F)
   ROTA_EXPECT_AS_COMPILER(avx512dq, "avx512dq", bit_AVX512DQ)
   ROTA_EXPECT_AS_COMPILER(avx512bw, "avx512bw", bit_AVX512BW)
@@ -72,6 +81,8 @@ TEST(Cpuid, AgreesWithTheCompilersOwn) {
   ROTA_EXPECT_AS_COMPILER(avx512vbmi, "avx512vbmi", bit_AVX512VBMI)
   ROTA_EXPECT_AS_COMPILER(avx512vnni, "avx512vnni", bit_AVX512VNNI)
   ROTA_EXPECT_AS_COMPILER(avx512bf16, "avx512bf16", bit_AVX512BF16)
+  ROTA_EXPECT_AS_COMPILER(amx_tile, "amx-tile", bit_AMX_TILE)
+  ROTA_EXPECT_AS_COMPILER(amx_int8, "amx-int8", bit_AMX_INT8)
 #undef ROTA_EXPECT_AS_COMPILER
   EXPECT_EQ(compared, kX86Features.size());
 }

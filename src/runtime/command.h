@@ -34,7 +34,7 @@ struct KernelCode {
 };
 
 // What kernels compute in, one for each thread of a device: a thread's stack may be a quarter of it.
-inline constexpr std::size_t kWorkerScratchBytes = 576U << 10;
+inline constexpr std::size_t kWorkerScratchBytes = 640U << 10;
 struct alignas(64) WorkerScratch {
   std::byte bytes[kWorkerScratchBytes];
 };

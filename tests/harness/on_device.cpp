@@ -1,6 +1,7 @@
 #include "harness/on_device.h"
 
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <stdexcept>
 
@@ -16,7 +17,12 @@ std::string environment(const char* name, const char* otherwise) {
 
 void limit_instructions(const std::string& wanted) {
   for (const core::Isa isa : core::kIsas) {
-    if (wanted == core::name_of(isa)) core::limit_isa(isa);
+    if (wanted != core::name_of(isa)) continue;
+    if (!core::runs_here(isa)) {
+      std::cout << wanted << " does not run on this CPU: skipped" << std::endl;
+      std::exit(EXIT_SUCCESS);
+    }
+    core::limit_isa(isa);
   }
 }
 

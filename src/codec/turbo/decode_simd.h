@@ -36,13 +36,17 @@ struct TokenScales {
   }
 };
 
-// Bits of each byte, from `first` on, moved to bit `to`.
+// Bits of each byte from `first` on, at bit `to`; others are any.
+ROTA_SIMD_INLINE U8s moved(U8s line, std::uint32_t first, std::uint32_t to) noexcept {
+  const U32s words = same_bits<U32s>(line);
+  return same_bits<U8s>(first > to ? words >> (first - to) : words << (to - first));
+}
+
+// And others are 0.
 template <std::uint32_t kBits>
 ROTA_SIMD_INLINE U8s field(U8s line, std::uint32_t first, std::uint32_t to) noexcept {
   if constexpr (kBits == 8) return line;
-  const U32s words = same_bits<U32s>(line);
-  const U32s moved = first > to ? words >> (first - to) : words << (to - first);
-  return same_bits<U8s>(moved) & static_cast<std::uint8_t>(((1U << kBits) - 1) << to);
+  return moved(line, first, to) & static_cast<std::uint8_t>(((1U << kBits) - 1) << to);
 }
 
 // A register of each line of a group, as a decoder D has them.
@@ -66,6 +70,22 @@ struct Decoder {
   static constexpr std::uint32_t kLowCells = 8 / kLow;
   static constexpr std::uint32_t kLowLines = kCells / kLowCells;
   static constexpr std::uint32_t kLines = kLowLines + (kHigh == 0 ? 0 : 1);
+#if defined(ROTA_ISA_VBMI)
+  // Bits above a code choose one of the table's copies, whatever they are.
+  Table64 table;
+  std::uint8_t flip = 0;
+
+  ROTA_SIMD_INLINE explicit Decoder(const std::uint8_t* levels) noexcept : table(load_table_64(levels)) {
+    if constexpr (kBits == 8) flip = levels[0];
+  }
+
+  ROTA_SIMD_INLINE U8s level(const CodeLines<Decoder>& lines, std::uint32_t cell) const noexcept {
+    if constexpr (kBits == 8) return lines.low[0] ^ flip;
+    U8s code = moved(lines.low[cell / kLowCells], cell % kLowCells * kLow, 0);
+    if constexpr (kHigh != 0) code = choose_bits((1U << kLow) - 1, code, moved(lines.high, cell * kHigh, kLow));
+    return look_up_64(table, code);
+  }
+#else
   static constexpr std::uint32_t kTables = kBits <= 4 ? 1 : kBits == 8 ? 0 : (1U << kBits) / 16;
 
   Table16 tables[kTables == 0 ? 1 : kTables] = {};
@@ -93,6 +113,7 @@ struct Decoder {
       return found;
     }
   }
+#endif
 };
 
 }  // namespace rota::codec::ROTA_ISA

@@ -1,4 +1,4 @@
-// AVX2 with FMA and F16C: Haswell, Zen and later.
+// AVX2 with FMA and F16C: Haswell, Zen and later; and VNNI where ROTA_ISA_VNNI says so: Alder Lake and later.
 
 namespace rota::core::ROTA_ISA {
 
@@ -28,9 +28,21 @@ ROTA_SIMD_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   return same_bits<U8s>(_mm256_shuffle_epi8(table, same_bits<__m256i>(codes)));
 }
 
+#if defined(ROTA_ISA_VNNI)
+using Unsigned = U8s;
+using Signed = U8s;
+ROTA_SIMD_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return bytes; }
+ROTA_SIMD_INLINE Signed as_signed(U8s bytes) noexcept { return bytes; }
+
+// By hand, as for AVX-512; in the encoding of CPUs that have no AVX-512.
+ROTA_SIMD_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+}
+#else
 // Not pmaddubsw, whose sums of two products saturate.
 ROTA_SIMD_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   return same_bits<I32s>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
 }
+#endif
 
 }  // namespace rota::core::ROTA_ISA

@@ -1,5 +1,5 @@
-// AVX-512 F, BW and DQ, and VNNI where ROTA_ISA_VNNI says so. Masked forms with all lanes on: g++ 12 warns about its
-// own unmasked ones.
+// AVX-512 F, BW and DQ, VNNI where ROTA_ISA_VNNI says so, and VBMI where ROTA_ISA_VBMI does. Masked forms with all
+// lanes on: g++ 12 warns about its own unmasked ones.
 
 namespace rota::core::ROTA_ISA {
 
@@ -43,6 +43,22 @@ ROTA_SIMD_INLINE Table16 load_table(const std::uint8_t* table) noexcept {
 ROTA_SIMD_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   return same_bits<U8s>(_mm512_shuffle_epi8(table, same_bits<__m512i>(codes)));
 }
+
+#if defined(ROTA_ISA_VBMI)
+using Table64 = __m512i;
+ROTA_SIMD_INLINE Table64 load_table_64(const std::uint8_t* table) noexcept { return _mm512_load_si512(table); }
+// By the lower six bits of each byte.
+ROTA_SIMD_INLINE U8s look_up_64(Table64 table, U8s codes) noexcept {
+  return same_bits<U8s>(_mm512_maskz_permutexvar_epi8(~__mmask64{0}, same_bits<__m512i>(codes), table));
+}
+
+// `lower` where the mask has ones, else `upper`.
+ROTA_SIMD_INLINE U8s choose_bits(std::uint8_t mask, U8s lower, U8s upper) noexcept {
+  const U8s masks = U8s{} + mask;
+  return same_bits<U8s>(
+      _mm512_ternarylogic_epi32(same_bits<__m512i>(masks), same_bits<__m512i>(lower), same_bits<__m512i>(upper), 0xca));
+}
+#endif
 
 #if defined(ROTA_ISA_VNNI)
 using Unsigned = U8s;

@@ -2,8 +2,21 @@
 
 #include <cstring>
 
+#define ROTA_SIMD_BYTES
 #define ROTA_SIMD_FILE "ops/attend/attend_simd.h"
 #include "core/for_each_isa.h"
+
+#if defined(__x86_64__)
+namespace rota::ops::amx {
+
+inline constexpr AttendSimd kAttendSimd = [] {
+  AttendSimd simd = avx512vbmi::kAttendSimd;
+  simd.matrix = &avx512vbmi::kMatrixSimd;
+  return simd;
+}();
+
+}  // namespace rota::ops::amx
+#endif
 
 namespace rota::ops {
 

@@ -62,7 +62,7 @@ constexpr VectorBlock block_of(std::uint32_t vector, std::uint32_t vectors) noex
 }
 inline constexpr std::uint32_t kBlockSizes = 4;
 
-// Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4].
+// Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4]; for matrices, rows of [dim].
 struct KeyQueries {
   const std::byte* bytes;
   const std::int32_t* starts;  // of each vector's sum: levels are 128 too large
@@ -133,6 +133,40 @@ struct TileSimd {
   std::array<void (*)(const BlockWeights&, float* weight_scales) noexcept, 2> weigh;
 };
 
+// Where a CPU multiplies matrices of bytes: vectors are rows of them, as many at a time as a tile register has.
+inline constexpr std::uint32_t kMatrixRows = 16;
+inline constexpr std::uint32_t kMatrixBlocks = 2;  // of rows: kCpuVectors with two bytes each
+inline constexpr std::uint32_t kMatrixTiles = 4;   // of sums: all tokens of a tile, or 64 dims
+
+// What a thread's tile registers are configured for.
+struct MatrixShape {
+  std::uint32_t rows = 0, rest_bytes = 0;  // vectors; and what dims leave behind whole lines
+
+  bool operator==(const MatrixShape&) const = default;
+};
+
+// Two of each: while one is multiplied, another is decoded, or becomes numbers.
+struct alignas(kLineBytes) MatrixScratch {
+  std::byte levels[2][kTileTokens * kMaxAttendDim];
+  std::int32_t sums[2][kMatrixTiles][kMatrixRows][kMatrixRows];
+  std::int32_t starts[kMatrixBlocks][kMatrixRows][kMatrixRows];
+  MatrixShape shape;
+};
+
+// How tiles are decoded before, where, and how many vectors there are, two for each number that has two bytes.
+struct MatrixWork {
+  DecodeTile decode;
+  MatrixScratch& scratch;
+  std::uint32_t vectors;
+};
+
+// By terms - 1. A thread that has multiplied matrices releases them.
+struct MatrixSimd {
+  std::array<void (*)(const Tiles&, const KeyQueries&, const MatrixWork&) noexcept, 2> dot_keys;
+  std::array<void (*)(const Tiles&, const ValueWeights&, const MatrixWork&) noexcept, 2> add_values;
+  void (*release)() noexcept;
+};
+
 // Rows whose elements lie side by side, by their index in a key block, of which some are wanted. For each that is read
 // one of the next key block is prefetched, in each quarter of it by turns: there is one for every index.
 struct DenseRows {
@@ -176,6 +210,7 @@ struct AttendSimd {
   float (*largest_magnitude)(const float*, std::uint64_t) noexcept;  // NaN if there is one
   DenseSimd dense;
   TileSimd tile;
+  const MatrixSimd* matrix = nullptr;  // if there is such a unit
 };
 
 const AttendSimd& attend_simd(core::Isa isa) noexcept;

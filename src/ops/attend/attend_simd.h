@@ -4,6 +4,9 @@
 
 #include "ops/attend/dense_simd.h"
 #include "ops/attend/tile_simd.h"
+#if defined(ROTA_ISA_VBMI)
+#include "ops/attend/matrix_simd.h"
+#endif
 
 namespace rota::ops::ROTA_ISA {
 

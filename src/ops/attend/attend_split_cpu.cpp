@@ -41,8 +41,8 @@ class SplitKernel {
         vectors_(p_, reinterpret_cast<const float*>(call.bound[kAttendSplitBindingQueries]), k_.padded_dim()),
         softmax_(simd, v_.padded_dim()),
         means_(k_, simd),
-        sealed_keys_(k_, simd, levels_, means_),
-        sealed_values_(v_, simd, levels_),
+        sealed_keys_(k_, simd, matrix_, means_),
+        sealed_values_(v_, simd, matrix_),
         dense_keys_(k_, simd),
         dense_values_(v_, simd),
         plain_keys_(k_, simd, means_),
@@ -149,7 +149,7 @@ class SplitKernel {
   QueryVectors vectors_;
   OnlineSoftmax softmax_;
   PageMeans means_;
-  TileLevels levels_;
+  MatrixScratch matrix_;  // one for both sides: keys of a block are done with before its values begin
   SealedKeys sealed_keys_;
   SealedValues sealed_values_;
   DenseKeys dense_keys_;
@@ -161,10 +161,12 @@ class SplitKernel {
 }  // namespace
 
 void attend_split_cpu(const runtime::CpuCall& call) noexcept {
-  auto& kernel = call.emplace<SplitKernel>(call, attend_simd(core::best_isa()));
+  const AttendSimd& simd = attend_simd(core::best_isa());
+  auto& kernel = call.emplace<SplitKernel>(call, simd);
   for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
     kernel.run(item, std::min(item + 1, call.last_item - 1));
   }
+  if (simd.matrix != nullptr) simd.matrix->release();
 }
 
 }  // namespace rota::ops

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/isa.h"
 #include "harness/attend_on_device.h"
 
 // Sealed keys and values multiplied as bytes, where a device does so.
@@ -37,6 +38,40 @@ class AttendStored : public AttendOnDevice {
     return errors;
   }
 };
+
+// Where levels come from, and what multiplies them: their sums are integers.
+TEST_F(AttendStored, LookUpsOf64BytesAndMatricesChangeNoBit) {
+#if defined(__x86_64__)
+  if (!on_cpu() || core::best_isa() <= core::Isa::avx512vnni) GTEST_SKIP() << "they are not of this device";
+  const core::Isa most = core::best_isa();
+  for (const std::uint32_t dim : {16U, 48U, 80U, 128U, 192U, 1024U}) {
+    for (const std::uint32_t bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
+      for (const std::uint32_t group : {1U, 8U, 12U, 16U}) {
+        const Case what{.k = turbo(bits),
+                        .v = turbo(bits == 8 ? 4 : 8 - bits),
+                        .head_dim = dim,
+                        .value_dim = dim,
+                        .group = group,
+                        .lengths = {700},
+                        .query_tokens = {2}};
+        const Stored stored = store_sequences(what);
+        const Asked asked{.q = queries(what), .query_tokens = what.query_tokens, .arithmetic = Arithmetic::stored};
+        core::limit_isa(core::Isa::avx512vnni);
+        const Answer expected = run(stored.kv, asked);
+        for (const core::Isa isa : {core::Isa::avx512vbmi, core::Isa::amx}) {
+          if (isa > most) continue;
+          core::limit_isa(isa);
+          EXPECT_TRUE(run(stored.kv, asked) == expected)
+              << core::name_of(isa) << ", " << bits << " bits, heads of " << dim << ", " << group << " to a group";
+        }
+        core::limit_isa(most);
+      }
+    }
+  }
+#else
+  GTEST_SKIP() << "they are not of this CPU";
+#endif
+}
 
 TEST_F(AttendStored, BytesAddLessThanATenthOfTheCodecsError) {
   struct Heads {

@@ -14,7 +14,8 @@ constexpr float kZeros[kMaxAttendDim] = {};
 }  // namespace
 
 // Levels of keys are 128 larger than they are.
-SealedTiles::SealedTiles(const SideMemory& memory, TileLevels& levels) noexcept : memory_(memory), levels_(levels) {
+SealedTiles::SealedTiles(const SideMemory& memory, MatrixScratch& scratch) noexcept
+    : memory_(memory), scratch_(scratch) {
   if (!memory.sealed()) return;
   const int more = memory.layout().side == kKeys ? 128 : 0;
   const std::size_t count = std::min(std::size_t{1} << memory.bits(), std::size(table_));
@@ -50,7 +51,7 @@ void SealedTiles::advance(const BlockPair& blocks) noexcept {
 
 // Rotated queries as bytes, or as two with a sign each. What vectors there are beyond them is nothing.
 void SealedKeys::begin_tile(const QueryVectors& vectors) noexcept {
-  work_ = tile_work(memory_, simd_.tile.dot_keys, vectors.count());
+  work_ = tile_work(memory_, simd_.tile.dot_keys, simd_.matrix != nullptr, vectors.count());
   const std::size_t wanted = std::size_t{vectors.count()} * terms_of(memory_.bits());
   if (work_.vectors > wanted) std::fill_n(query_bytes_, work_.vectors * memory_.dim(), std::byte{0});
   std::fill(starts_ + wanted, starts_ + work_.vectors, 0);
@@ -62,8 +63,11 @@ void SealedKeys::quantize(const QueryVectors& vectors, std::uint32_t i) noexcept
   const std::uint32_t terms = terms_of(memory_.bits());
   const std::uint32_t dim = memory_.dim();
   const float most = terms == 2 ? 32512.0F : 127.0F;  // 127 * 256: what is left is a byte from -128 to 127
-  const VectorBlock block = block_of(i * terms, work_.vectors);
-  std::byte* const quads = query_bytes_ + std::size_t{block.first} * dim + std::size_t{4} * (i * terms - block.first);
+  // Vectors of a block lie quad by quad, those of a matrix in rows of their own.
+  const bool in_rows = work_.way == TileWay::matrix;
+  const VectorBlock block = in_rows ? VectorBlock{0, 1} : block_of(i * terms, work_.vectors);
+  const std::size_t apart = in_rows ? dim : 4;
+  std::byte* const quads = query_bytes_ + std::size_t{block.first} * dim + apart * (i * terms - block.first);
   const float largest = simd_.largest_magnitude(vectors.rotated(i), dim);
   const bool finite = std::isfinite(largest);
   query_scale_[i] =
@@ -72,7 +76,7 @@ void SealedKeys::quantize(const QueryVectors& vectors, std::uint32_t i) noexcept
                                               .dim = dim,
                                               .byte_scale = largest > kLeastInBytes && finite ? most / largest : 0.0F,
                                               .quads = quads,
-                                              .low_quads = terms == 2 ? quads + 4 : nullptr,
+                                              .low_quads = terms == 2 ? quads + apart : nullptr,
                                               .stride = std::uint64_t{4} * block.size});
   starts_[std::size_t{i} * terms] = -128 * sums.high;
   if (terms == 2) starts_[std::size_t{i} * terms + 1] = -128 * sums.low;
@@ -90,23 +94,36 @@ void SealedKeys::find_logits(const BlockPair& blocks, const QueryVectors& vector
       means[nth * queries + i] = i < vectors.count() ? products[i] * vectors.logit_scale(i) : 0;
     }
   }
-  tiles_.multiply(work_, simd_.tile.dot_keys, simd_.tile.decode_keys[memory_.bits()],
-                  [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
-                    float* const logits = softmax.logits() + first_tile + nth * kTileTokens;
-                    dot(some, {query_bytes_, starts_, query_scale_, means + nth * queries, queries, logits}, first);
-                  });
+  float* const logits = softmax.logits() + first_tile;
+  const DecodeTile decode = simd_.tile.decode_keys[memory_.bits()];
+  if (work_.way == TileWay::matrix) {
+    simd_.matrix->dot_keys[terms_of(memory_.bits()) - 1](
+        tiles_.tiles(), {query_bytes_, starts_, query_scale_, means, queries, logits}, tiles_.in_matrix(work_, decode));
+    return;
+  }
+  tiles_.multiply(
+      work_, simd_.tile.dot_keys, decode, [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
+        dot(some, {query_bytes_, starts_, query_scale_, means + nth * queries, queries, logits + nth * kTileTokens},
+            first);
+      });
 }
 
 void SealedValues::add(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept {
   tiles_.advance(blocks);
   weigh(vectors, softmax);
-  tiles_.multiply(work_, simd_.tile.add_values, simd_.tile.decode_values[memory_.bits()],
+  const auto weights_from = [&](std::uint64_t tile) -> ValueWeights {
+    return {weight_bytes_ + tile * work_.vectors * kTileTokens, weight_scales_ + tile * work_.queries, work_.vectors,
+            softmax.output(), softmax.stride()};
+  };
+  const DecodeTile decode = simd_.tile.decode_values[memory_.bits()];
+  if (work_.way == TileWay::matrix) {
+    simd_.matrix->add_values[terms_of(memory_.bits()) - 1](tiles_.tiles(), weights_from(tiles_.first()),
+                                                           tiles_.in_matrix(work_, decode));
+    return;
+  }
+  tiles_.multiply(work_, simd_.tile.add_values, decode,
                   [&](const Tiles& some, std::uint64_t nth, AddValues add_some, std::uint32_t first) {
-                    const std::uint64_t tile = tiles_.first() + nth;
-                    add_some(some,
-                             {weight_bytes_ + tile * work_.vectors * kTileTokens, weight_scales_ + tile * work_.queries,
-                              work_.vectors, softmax.output(), softmax.stride()},
-                             first);
+                    add_some(some, weights_from(tiles_.first() + nth), first);
                   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -12,40 +13,41 @@
 
 namespace rota::ops {
 
-// Where a tile is decoded. One for both sides: keys of a block are done with before its values begin.
-struct alignas(64) TileLevels {
-  std::byte bytes[kTileTokens * kMaxAttendDim];
-};
+// How the tiles of one side are multiplied.
+enum class TileWay : std::uint8_t { codes, levels, matrix };  // as they are, or each decoded before
 
-// How the tiles of one side are multiplied: as they are, or each decoded before.
 struct TileWork {
+  TileWay way = TileWay::codes;
   std::uint32_t bits = 0, vectors = 0;  // some of which may be nothing
   std::uint32_t queries = 0;            // what vectors of one or two terms are
-  bool decodes = false;
 };
 
 // Kernels by bits and by 1 << i vectors.
 template <class Kernel>
 using TileKernels = std::array<std::array<Kernel, kBlockSizes>, kWidths>;
 
-// The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign.
+// The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign. A
+// matrix unit wants levels, and is faster from two blocks on.
 template <class Kernel>
-TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, std::uint32_t queries) noexcept {
+TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, bool has_matrix,
+                   std::uint32_t queries) noexcept {
   const std::uint32_t terms = terms_of(side.bits());
   const std::uint32_t vectors = queries * terms;
+  const std::uint32_t decoded = terms == 2 ? kDecodedTwice : kDecoded;
+  if (has_matrix && vectors > 8) return {TileWay::matrix, decoded, vectors, queries};
   const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
   const bool has_kernels = kernels[side.bits()].back() != nullptr;
   if (!has_kernels || !whole_groups || (vectors > 8 && side.bits() != 8)) {
-    return {terms == 2 ? kDecodedTwice : kDecoded, vectors, queries, true};
+    return {TileWay::levels, decoded, vectors, queries};
   }
   const std::uint32_t padded = vectors > 8 ? vectors : std::bit_ceil(vectors);
-  return {side.bits(), padded, padded / terms, false};
+  return {TileWay::codes, side.bits(), padded, padded / terms};
 }
 
 // One side's tiles of a key block.
 class SealedTiles {
  public:
-  SealedTiles(const SideMemory& memory, TileLevels& levels) noexcept;
+  SealedTiles(const SideMemory& memory, MatrixScratch& scratch) noexcept;
 
   void advance(const BlockPair& blocks) noexcept;
 
@@ -63,22 +65,27 @@ class SealedTiles {
         first += size;
       }
     };
-    if (!work.decodes) {
+    if (work.way == TileWay::codes) {
       call_blocks(tiles_, 0);
       return;
     }
+    std::byte* const levels = scratch_.levels[0];
     Tiles one = tiles_;
     one.count = 1;
     for (std::uint64_t nth = 0; nth < tiles_.count; ++nth) {
-      decode(tiles_, tiles_.at[nth], levels_.bytes);
-      one.at[0] = {.low = levels_.bytes, .high = levels_.bytes, .scales = tiles_.at[nth].scales, .prefetches = {}};
+      decode(tiles_, tiles_.at[nth], levels);
+      one.at[0] = {.low = levels, .high = levels, .scales = tiles_.at[nth].scales, .prefetches = {}};
       call_blocks(one, nth);
     }
   }
 
+  MatrixWork in_matrix(const TileWork& work, DecodeTile decode) const noexcept {
+    return {decode, scratch_, work.vectors};
+  }
+
  private:
   const SideMemory& memory_;
-  TileLevels& levels_;
+  MatrixScratch& scratch_;
   PrefetchedBlocks<TileAddresses> addresses_;
   Tiles tiles_{};
   std::uint64_t first_ = 0;
@@ -87,8 +94,8 @@ class SealedTiles {
 
 class SealedKeys {
  public:
-  SealedKeys(const SideMemory& memory, const AttendSimd& simd, TileLevels& levels, PageMeans& means) noexcept
-      : memory_(memory), simd_(simd), means_(means), tiles_(memory, levels) {}
+  SealedKeys(const SideMemory& memory, const AttendSimd& simd, MatrixScratch& scratch, PageMeans& means) noexcept
+      : memory_(memory), simd_(simd), means_(means), tiles_(memory, scratch) {}
 
   void begin_tile(const QueryVectors& vectors) noexcept;
   void find_logits(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
@@ -108,10 +115,12 @@ class SealedKeys {
 
 class SealedValues {
  public:
-  SealedValues(const SideMemory& memory, const AttendSimd& simd, TileLevels& levels) noexcept
-      : memory_(memory), simd_(simd), tiles_(memory, levels) {}
+  SealedValues(const SideMemory& memory, const AttendSimd& simd, MatrixScratch& scratch) noexcept
+      : memory_(memory), simd_(simd), tiles_(memory, scratch) {}
 
-  void begin_tile(std::uint32_t vectors) noexcept { work_ = tile_work(memory_, simd_.tile.add_values, vectors); }
+  void begin_tile(std::uint32_t vectors) noexcept {
+    work_ = tile_work(memory_, simd_.tile.add_values, simd_.matrix != nullptr, vectors);
+  }
   void add(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
 
  private:

@@ -92,30 +92,52 @@ ROTA_SIMD_INLINE void prefetch_lines(std::uintptr_t at) noexcept {
   for (std::uint64_t i = 0; i < kLines; ++i) prefetch(at + i * kLineBytes);
 }
 
-// Groups of keys follow each other; those of values lie in rows of `inner`, and their lines of the low plane a row
-// apart.
+// How a group's lines follow each other: those of keys at once, those of values a row of the tile's dims apart.
+struct GroupSteps {
+  std::uint64_t low, levels;            // from a group to the next
+  std::uint64_t apart, prefetch_bytes;  // between a group's own lines; from a prefetched group to the next
+};
+
+template <class D>
+ROTA_SIMD_INLINE void decode_group(const D& decoder, const std::byte* low, const std::byte* high,
+                                   const GroupSteps& steps, std::byte* levels) noexcept {
+#pragma GCC unroll 4
+  for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
+    CodeLines<D> group;
+    group.read(low + part, steps.apart, high + part);
+#pragma GCC unroll 8
+    for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
+      simd::store_bits(decoder.level(group, cell), levels + cell * steps.apart + part);
+    }
+  }
+}
+
 template <std::uint32_t kBits, bool kKeySide>
 ROTA_SIMD void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) noexcept {
   using D = Decoder<kBits>;
   const D decoder(tiles.table);
   const std::uint64_t columns = tiles.dim / 16;
-  const std::uint64_t outer = kKeySide ? 1 : kTileTokens / 4 / D::kCells;
-  const std::uint64_t inner = kKeySide ? tiles.dim / D::kCells : columns;
-  const std::uint64_t apart = kKeySide ? kLineBytes : columns * kLineBytes;
-  const std::uint64_t cell_apart = kKeySide ? kLineBytes : columns * kLineBytes;
-  for (std::uint64_t row = 0; row < outer; ++row) {
-    for (std::uint64_t nth = 0; nth < inner; ++nth) {
-      const std::uint64_t low_line = kKeySide ? nth * D::kLowLines : row * D::kLowLines * columns + nth;
-      const std::uint64_t cell_line = kKeySide ? nth * D::kCells : row * D::kCells * columns + nth;
-      prefetch_lines<D::kLines>(tile.prefetches[nth % 4] + (nth / 4 * outer + row) * D::kLines * kLineBytes);
-      for (std::uint64_t part = 0; part < kLineBytes; part += kRegisterBytes) {
-        CodeLines<D> group;
-        group.read(tile.low + low_line * kLineBytes + part, apart, tile.high + (row * inner + nth) * kLineBytes + part);
-#pragma GCC unroll 8
-        for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-          simd::store_bits(decoder.level(group, cell), levels + cell_line * kLineBytes + cell * cell_apart + part);
-        }
+  const std::uint64_t rows = kKeySide ? 1 : kTileTokens / 4 / D::kCells;
+  const std::uint64_t row_groups = kKeySide ? tiles.dim / D::kCells : columns;
+  const GroupSteps steps =
+      kKeySide ? GroupSteps{D::kLowLines * kLineBytes, D::kCells * kLineBytes, kLineBytes, D::kLines * kLineBytes}
+               : GroupSteps{kLineBytes, kLineBytes, columns * kLineBytes, rows * D::kLines * kLineBytes};
+  const std::byte* high = tile.high;
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const std::byte* low = tile.low + row * D::kLowLines * columns * kLineBytes;
+    std::byte* to = levels + row * D::kCells * columns * kLineBytes;
+    std::uint64_t prefetched = row * D::kLines * kLineBytes;
+    std::uint64_t nth = 0;
+    for (; nth + 4 <= row_groups; nth += 4, prefetched += steps.prefetch_bytes) {
+#pragma GCC unroll 4
+      for (std::uint64_t i = 0; i < 4; ++i, low += steps.low, high += kLineBytes, to += steps.levels) {
+        prefetch_lines<D::kLines>(tile.prefetches[i] + prefetched);
+        decode_group(decoder, low, high, steps, to);
       }
+    }
+    for (; nth < row_groups; ++nth, low += steps.low, high += kLineBytes, to += steps.levels) {
+      prefetch_lines<D::kLines>(tile.prefetches[nth % 4] + prefetched);
+      decode_group(decoder, low, high, steps, to);
     }
   }
 }
