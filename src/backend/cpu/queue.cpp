@@ -7,7 +7,6 @@
 
 #include "core/callers_thread.h"
 #include "core/error.h"
-#include "core/extent.h"
 
 namespace rota::cpu {
 namespace {
@@ -21,8 +20,13 @@ constexpr std::uint32_t kTurnsPerLook = 32;             // at the clock
 constexpr std::uint32_t kLeader = 0;                    // its number, whichever thread it is
 constexpr std::uint64_t kLastTicket = std::numeric_limits<std::uint64_t>::max();
 
-std::uint64_t bytes_of(const runtime::Dispatch& dispatch) {
-  return detail::saturating_multiply(dispatch.items, std::max<std::uint64_t>(dispatch.item_bytes, 1));
+bool is_wide(std::span<const runtime::Command> commands) {
+  while (!commands.empty()) {
+    const Stage stage = Stage::first_of(commands);
+    if (stage.bytes() >= kWakeBytes) return true;
+    commands = commands.subspan(stage.size());
+  }
+  return false;
 }
 
 }  // namespace
@@ -65,8 +69,7 @@ Queue::~Queue() {
 }
 
 void Queue::push(runtime::Batch batch, std::uint64_t ticket) {
-  bool wide = false;
-  for (const runtime::Command& command : batch.commands.all()) wide = wide || bytes_of(command.dispatch) >= kWakeBytes;
+  const bool wide = is_wide(batch.commands.all());
   bool wake_all = false;
   bool wake_one = false;
   {
@@ -131,32 +134,22 @@ void Queue::help_as_guest(Lock& lock, const Done& done) noexcept {
   free_numbers_.push_back(*thread);  // it has room: the number came from there
 }
 
-void Queue::run(const runtime::Command& command) noexcept {
-  const runtime::CpuCall call = command.cpu_call();
-  const std::uint64_t bytes = bytes_of(command.dispatch);
-  const std::uint64_t min_slice = bytes < 2 * kShareBytes
-                                      ? command.dispatch.items
-                                      : kShareBytes / std::max<std::uint64_t>(command.dispatch.item_bytes, 1);
-  if (bytes >= kWakeBytes) wake_helpers();
-  loop_.run(kLeader, {command.dispatch.items, min_slice}, [&](const core::SharedLoop::Slice& slice) {
-    runtime::CpuCall share = call;
-    share.first_item = slice.begin;
-    share.last_item = slice.end;
-    share.scratch = &scratch_[slice.thread];
-    command.kernel->cpu(share);
-  });
+void Queue::run(const Stage& stage) noexcept {
+  const std::uint64_t min_slice = stage.bytes() < 2 * kShareBytes ? stage.items() : stage.items_of(kShareBytes);
+  if (stage.bytes() >= kWakeBytes) wake_helpers();
+  loop_.run(kLeader, {stage.items(), min_slice},
+            [&](const core::SharedLoop::Slice& slice) { stage.run(slice.begin, slice.end, &scratch_[slice.thread]); });
 }
 
+// With a trace, each command by itself.
 void Queue::run(const runtime::Batch& batch) noexcept {
   std::size_t index = 0;
-  for (const runtime::Command& command : batch.commands.all()) {
-    if (!batch.trace) {
-      run(command);
-      continue;
-    }
-    const std::chrono::nanoseconds begin = runtime::steady_now();
-    run(command);
-    batch.trace->ran(index++, begin, runtime::steady_now() - begin);
+  for (std::span<const runtime::Command> left = batch.commands.all(); !left.empty();) {
+    const Stage stage = Stage::first_of(batch.trace ? left.first(1) : left);
+    left = left.subspan(stage.size());
+    const std::chrono::nanoseconds begin = batch.trace ? runtime::steady_now() : std::chrono::nanoseconds(0);
+    run(stage);
+    if (batch.trace) batch.trace->ran(index++, begin, runtime::steady_now() - begin);
   }
 }
 

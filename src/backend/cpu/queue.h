@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/cpu/stage.h"
 #include "core/shared_loop.h"
 #include "runtime/backend.h"
 
@@ -19,10 +20,10 @@ namespace rota::cpu {
 
 using ParallelFor = decltype(DeviceOptions::parallel_for);
 
-// Runs batches in order. One thread at a time leads: it goes through the commands of a batch, and the others help with
-// each command that is worth sharing. A thread that waits for a batch leads or helps instead of sleeping.
+// Runs batches in order. One thread at a time leads: it goes through the stages of a batch, and the others help with
+// each stage that is worth sharing. A thread that waits for a batch leads or helps instead of sleeping.
 //
-//   push() -> | batch 8 | batch 9 |        one leader:   command | command | command ...
+//   push() -> | batch 8 | batch 9 |        one leader:    stage  |  stage  |  stage ...
 //               wakes whom it must                          |         |
 //                                          helpers:      slices    slices     spin a little, then sleep
 //
@@ -50,7 +51,7 @@ class Queue {
   struct Job {
     runtime::Batch batch;
     std::uint64_t ticket;
-    bool wide;  // has a command that is worth waking threads for
+    bool wide;  // has a stage that is worth waking threads for
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -60,7 +61,7 @@ class Queue {
   void take_part() noexcept;  // what a thread of the caller's does, in parallel_for
   void lead(Lock& lock, std::uint64_t last_ticket) noexcept;
   void run(const runtime::Batch& batch) noexcept;
-  void run(const runtime::Command& command) noexcept;
+  void run(const Stage& stage) noexcept;
   template <class Done>
   void help(std::uint32_t thread, const Done& done) noexcept;
   template <class Done>

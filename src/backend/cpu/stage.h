@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/backend.h"
+
+namespace rota::cpu {
+
+// Commands that do not wait for each other, as one loop: a thread that has no more of one begins with the next.
+//
+//   commands   A     | barrier | B,      C,       D        | barrier | E
+//   stages     1     |         | 2                         |         | 3
+//   items      0 ... |         | 0 .. 7, 8 .. 23, 24 .. 31 |         | 0 ...
+class Stage {
+ public:
+  // The first of the commands, of which there is one at least.
+  static Stage first_of(std::span<const runtime::Command> commands) noexcept;
+
+  std::size_t size() const noexcept { return count_; }
+  std::uint64_t items() const noexcept { return last_[count_ - 1]; }
+  std::uint64_t bytes() const noexcept { return bytes_; }  // about what they move
+  std::uint64_t items_of(std::uint64_t bytes) const noexcept;
+
+  // Items [begin, end), by a thread that computes in `scratch`.
+  void run(std::uint64_t begin, std::uint64_t end, runtime::WorkerScratch* scratch) const noexcept;
+
+ private:
+  static constexpr std::size_t kMost = 8;
+
+  void add(const runtime::Command& command) noexcept;
+
+  struct Part {
+    void (*kernel)(const runtime::CpuCall&) noexcept;
+    runtime::CpuCall call;
+  };
+
+  std::array<Part, kMost> parts_;
+  std::array<std::uint64_t, kMost> last_{};  // one behind each one's items
+  std::size_t count_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace rota::cpu

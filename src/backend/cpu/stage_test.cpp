@@ -1,0 +1,93 @@
+#include "backend/cpu/stage.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <vector>
+
+namespace rota::cpu {
+namespace {
+
+// Counts how often it was called for each of its items.
+void count_items(const runtime::CpuCall& call) noexcept {
+  const auto& calls = call.params_as<std::span<int>>();
+  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) ++calls[item];
+}
+
+const runtime::Kernel kCountItems{.name = "count_items", .code = {}, .bindings = {}, .cpu = count_items};
+
+// Commands, and how often each item of each was called for.
+class Commands {
+ public:
+  Commands& add(std::uint64_t items, std::uint64_t item_bytes, bool barrier_before) {
+    calls_.emplace_back(items);
+    params_.emplace_back(calls_.back());
+    all_.push_back({.kernel = &kCountItems,
+                    .constants = {},
+                    .barrier_before = barrier_before,
+                    .dispatch = {.groups = 1, .items = items, .item_bytes = item_bytes},
+                    .params = std::as_bytes(std::span(&params_.back(), 1)),
+                    .bindings = {}});
+    return *this;
+  }
+  std::span<const runtime::Command> all() const { return all_; }
+  void expect_each_called(std::size_t commands, int times) const {
+    for (std::size_t i = 0; i < calls_.size(); ++i) {
+      const int wanted = i < commands ? times : 0;
+      EXPECT_TRUE(std::ranges::all_of(calls_[i], [&](int count) { return count == wanted; })) << i;
+    }
+  }
+
+ private:
+  std::deque<std::vector<int>> calls_;
+  std::deque<std::span<int>> params_;  // which commands point to
+  std::vector<runtime::Command> all_;
+};
+
+TEST(Stage, EndsBeforeABarrierAndIsNeverTooLong) {
+  Commands commands;
+  commands.add(1, 1, true).add(1, 1, false).add(1, 1, false).add(1, 1, true);
+  EXPECT_EQ(Stage::first_of(commands.all()).size(), 3U);  // its own barrier is the last stage's end
+  EXPECT_EQ(Stage::first_of(commands.all().subspan(3)).size(), 1U);
+  Commands many;
+  for (int i = 0; i < 20; ++i) many.add(3, 1, false);
+  std::size_t stages = 0;
+  for (auto left = many.all(); !left.empty(); ++stages) {
+    const Stage stage = Stage::first_of(left);
+    stage.run(0, stage.items(), nullptr);
+    left = left.subspan(stage.size());
+  }
+  EXPECT_EQ(stages, 3U);
+  many.expect_each_called(20, 1);
+}
+
+TEST(Stage, RunsEachItemOfEachCommandOnceHoweverItIsDivided) {
+  for (const std::uint64_t slice : {1U, 2U, 3U, 5U, 7U, 100U}) {
+    Commands commands;
+    commands.add(0, 8, false).add(5, 8, false).add(1, 8, false).add(0, 8, false).add(9, 8, false).add(4, 8, true);
+    const Stage stage = Stage::first_of(commands.all());
+    ASSERT_EQ(stage.items(), 15U);
+    for (std::uint64_t begin = 0; begin < stage.items(); begin += slice) {
+      stage.run(begin, std::min(begin + slice, stage.items()), nullptr);
+    }
+    commands.expect_each_called(5, 1);
+  }
+}
+
+TEST(Stage, KnowsAboutHowMuchItsCommandsMove) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  Commands commands;
+  commands.add(10, 100, false).add(30, 0, false).add(10, kMost, true).add(10, kMost, false);
+  const Stage small = Stage::first_of(commands.all());
+  EXPECT_EQ(small.bytes(), 10U * 100 + 30);
+  EXPECT_EQ(small.items_of(250), 10U);
+  EXPECT_GT(Stage::first_of(commands.all().subspan(2)).bytes(), kMost / 32);
+  Commands nothing;
+  nothing.add(0, 8, false);
+  EXPECT_EQ(Stage::first_of(nothing.all()).items_of(8), 0U);
+}
+
+}  // namespace
+}  // namespace rota::cpu
