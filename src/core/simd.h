@@ -87,6 +87,28 @@ ROTA_SIMD_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
 }
 #endif
 
+struct Products {
+  using Unsigned = ROTA_ISA::Unsigned;
+  using Signed = ROTA_ISA::Signed;
+  ROTA_SIMD_INLINE static Unsigned as_unsigned(U8s bytes) noexcept { return ROTA_ISA::as_unsigned(bytes); }
+  ROTA_SIMD_INLINE static Signed as_signed(U8s bytes) noexcept { return ROTA_ISA::as_signed(bytes); }
+  ROTA_SIMD_INLINE static void dot4(I32s& sum, Unsigned a, Signed b) noexcept { ROTA_ISA::dot4(sum, a, b); }
+};
+
+// Where bytes with a sign are at most 64 in magnitude, or those without are at most 128: sums of two products fit 16
+// bits then, and pmaddubsw, which saturates, multiplies bytes where nothing else does.
+#if ROTA_ISA_WIDTH >= 8 && !defined(ROTA_ISA_VNNI)
+struct SmallProducts {
+  using Unsigned = U8s;
+  using Signed = U8s;
+  ROTA_SIMD_INLINE static Unsigned as_unsigned(U8s bytes) noexcept { return bytes; }
+  ROTA_SIMD_INLINE static Signed as_signed(U8s bytes) noexcept { return bytes; }
+  ROTA_SIMD_INLINE static void dot4(I32s& sum, Unsigned a, Signed b) noexcept { dot4_small(sum, a, b); }
+};
+#else
+using SmallProducts = Products;
+#endif
+
 inline constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum with it are the nearest integer
 
 // The nearest integers of products below 2^22.

@@ -39,7 +39,11 @@ ROTA_SIMD_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
   asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
 }
 #else
-// Not pmaddubsw, whose sums of two products saturate.
+ROTA_SIMD_INLINE void dot4_small(I32s& sum, U8s a, U8s b) noexcept {
+  const __m256i pairs = _mm256_maddubs_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b));
+  sum += same_bits<I32s>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
 ROTA_SIMD_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   return same_bits<I32s>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
 }

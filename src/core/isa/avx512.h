@@ -71,6 +71,11 @@ ROTA_SIMD_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
 }
 #else
+ROTA_SIMD_INLINE void dot4_small(I32s& sum, U8s a, U8s b) noexcept {
+  const __m512i pairs = _mm512_maddubs_epi16(same_bits<__m512i>(a), same_bits<__m512i>(b));
+  sum += same_bits<I32s>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+
 ROTA_SIMD_INLINE I32s pair_products(I16s a, I16s b) noexcept {
   return same_bits<I32s>(_mm512_madd_epi16(same_bits<__m512i>(a), same_bits<__m512i>(b)));
 }

@@ -44,6 +44,10 @@ inline constexpr std::uint32_t kWidths = 9;
 // codec does. Each vector is two then, of high and of low bytes, one after the other.
 constexpr std::uint32_t terms_of(std::uint32_t bits) noexcept { return bits >= 5 || bits == kDecodedTwice ? 2 : 1; }
 
+// Levels of keys are made so much larger that they have no sign. Those of up to four bits are at most 64 in magnitude:
+// the smaller they stay, the more instructions can multiply them.
+constexpr std::int32_t key_offset(std::uint32_t bits) noexcept { return terms_of(bits) == 1 ? 64 : 128; }
+
 // Vectors are multiplied in blocks of 8, then of 4, 2 and 1.
 struct VectorBlock {
   std::uint32_t first, size;
@@ -65,7 +69,7 @@ inline constexpr std::uint32_t kBlockSizes = 4;
 // Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4]; for matrices, rows of [dim].
 struct KeyQueries {
   const std::byte* bytes;
-  const std::int32_t* starts;  // of each vector's sum: levels are 128 too large
+  const std::int32_t* starts;  // of each vector's sum: levels are too large by key_offset()
   const float* query_scales;   // sums times the query's and the tokens' scales are logits
   const float* means;          // [tile][query]: what is added where a token was sealed without the page's mean
   std::uint32_t queries;

@@ -13,11 +13,10 @@ constexpr float kZeros[kMaxAttendDim] = {};
 
 }  // namespace
 
-// Levels of keys are 128 larger than they are.
 SealedTiles::SealedTiles(const SideMemory& memory, MatrixScratch& scratch) noexcept
     : memory_(memory), scratch_(scratch) {
   if (!memory.sealed()) return;
-  const int more = memory.layout().side == kKeys ? 128 : 0;
+  const int more = memory.layout().side == kKeys ? key_offset(memory.bits()) : 0;
   const std::size_t count = std::min(std::size_t{1} << memory.bits(), std::size(table_));
   for (std::uint32_t code = 0; code < count; ++code) {
     table_[code] = static_cast<std::uint8_t>(memory.level(code) + more);
@@ -78,8 +77,9 @@ void SealedKeys::quantize(const QueryVectors& vectors, std::uint32_t i) noexcept
                                               .quads = quads,
                                               .low_quads = terms == 2 ? quads + apart : nullptr,
                                               .stride = std::uint64_t{4} * block.size});
-  starts_[std::size_t{i} * terms] = -128 * sums.high;
-  if (terms == 2) starts_[std::size_t{i} * terms + 1] = -128 * sums.low;
+  const std::int32_t offset = key_offset(memory_.bits());
+  starts_[std::size_t{i} * terms] = -offset * sums.high;
+  if (terms == 2) starts_[std::size_t{i} * terms + 1] = -offset * sums.low;
 }
 
 void SealedKeys::find_logits(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept {

@@ -86,6 +86,19 @@ struct DecoderOf<kDecodedTwice> {
 template <std::uint32_t kBits>
 using Decoder = typename DecoderOf<kBits>::Type;
 
+// Levels of one term are at most 64 in magnitude.
+template <std::uint32_t kBits>
+struct ProductsOf {
+  using Type = simd::SmallProducts;
+};
+template <std::uint32_t kBits>
+  requires(terms_of(kBits) == 2)
+struct ProductsOf<kBits> {
+  using Type = simd::Products;
+};
+template <std::uint32_t kBits>
+using Products = typename ProductsOf<kBits>::Type;
+
 template <std::uint32_t kLines>
 ROTA_SIMD_INLINE void prefetch_lines(std::uintptr_t at) noexcept {
 #pragma GCC unroll 8
@@ -171,21 +184,21 @@ ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], const simd::Toke
 }
 
 // A group's cells of keys times the quads of queries that are theirs, added by turns to one chain of sums or two.
-template <class D, std::uint32_t kRegisters, std::uint32_t kVectors, std::uint32_t kChains>
+template <class P, class D, std::uint32_t kRegisters, std::uint32_t kVectors, std::uint32_t kChains>
 ROTA_SIMD_INLINE void multiply_cells(const D& decoder, const CodeLines<D> (&group)[kRegisters], const std::byte* quads,
                                      I32s (&sum)[kChains][kRegisters][kVectors]) noexcept {
 #pragma GCC unroll 8
   for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-    simd::Unsigned left[kRegisters];
+    typename P::Unsigned left[kRegisters];
 #pragma GCC unroll 4
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      left[i] = simd::as_unsigned(decoder.level(group[i], cell));
+      left[i] = P::as_unsigned(decoder.level(group[i], cell));
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const simd::Signed right = simd::as_signed(simd::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
+      const auto right = P::as_signed(simd::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
 #pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[cell % kChains][i][v], left[i], right);
+      for (std::uint32_t i = 0; i < kRegisters; ++i) P::dot4(sum[cell % kChains][i][v], left[i], right);
     }
   }
 }
@@ -231,7 +244,7 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
           group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
           if constexpr (kBits > kDecodedTwice) prefetch_lines<D::kLines>(prefetches[i] + at * D::kLines);
         }
-        multiply_cells(decoder, group, quads, sum);
+        multiply_cells<Products<kBits>>(decoder, group, quads, sum);
         quads += 4 * kVectors * D::kCells;
       }
 #pragma GCC unroll 4
@@ -248,22 +261,22 @@ ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint
 }
 
 // A group's cells of values times the bytes of their tokens' weights.
-template <class D, std::uint32_t kRegisters, std::uint32_t kVectors>
+template <class P, class D, std::uint32_t kRegisters, std::uint32_t kVectors>
 ROTA_SIMD_INLINE void weigh_cells(const D& decoder, const CodeLines<D> (&group)[kRegisters], const std::byte* bytes,
                                   I32s (&sum)[kRegisters][kVectors]) noexcept {
 #pragma GCC unroll 8
   for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-    simd::Signed right[kRegisters];
+    typename P::Signed right[kRegisters];
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      right[i] = simd::as_signed(decoder.level(group[i], cell));
+      right[i] = P::as_signed(decoder.level(group[i], cell));
     }
 #pragma GCC unroll 8
     for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const simd::Unsigned left =
-          simd::as_unsigned(simd::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
+      const auto left =
+          P::as_unsigned(simd::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
 #pragma GCC unroll 8
-      for (std::uint32_t i = 0; i < kRegisters; ++i) simd::dot4(sum[i][v], left, right[i]);
+      for (std::uint32_t i = 0; i < kRegisters; ++i) P::dot4(sum[i][v], left, right[i]);
     }
   }
 }
@@ -308,7 +321,7 @@ ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, const Decoder<kBits>& deco
         prefetch_lines<D::kLines>(prefetches[i] + row * kPerAddress * kGroupBytes);
       }
     }
-    weigh_cells(decoder, group, bytes, sum);
+    weigh_cells<Products<kBits>>(decoder, group, bytes, sum);
     bytes += 4 * D::kCells;
     low += D::kLowLines * row_bytes;
     high += row_bytes;
@@ -444,6 +457,9 @@ inline constexpr TileSimd kTileSimd{
      kAddValues<6>,
      {},
      kAddValues<8>},
+#elif ROTA_ISA_WIDTH >= 8  // for small products, of codes that are quickly levels
+    {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>, {}, {}, kDotKeys<4>},
+    {kAddValues<kDecoded>, kAddValues<kDecodedTwice>, {}, {}, kAddValues<4>},
 #else
     {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>},
     {kAddValues<kDecoded>, kAddValues<kDecodedTwice>},
