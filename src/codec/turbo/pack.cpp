@@ -19,6 +19,38 @@ std::uint32_t load_word(const void* at) noexcept {
 
 void store_word(std::uint32_t word, void* at) noexcept { std::memcpy(at, &word, sizeof(word)); }
 
+using Codes [[gnu::vector_size(16)]] = std::uint8_t;
+using Words [[gnu::vector_size(16)]] = std::uint32_t;
+using DimWords = std::array<Words, 4>;  // of 16 dims
+
+Words words_of(const Codes& codes) noexcept {
+  Words words;
+  std::memcpy(&words, &codes, sizeof(words));
+  return words;
+}
+
+// Four bytes for each dim, from as many rows.
+DimWords words_of_dims(const std::uint8_t* codes, std::uint64_t apart) noexcept {
+  Codes rows[4];
+  for (std::uint64_t i = 0; i < 4; ++i) std::memcpy(&rows[i], codes + i * apart, sizeof(Codes));
+#define ROTA_LOWER_BYTES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define ROTA_UPPER_BYTES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define ROTA_LOWER_PAIRS 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23
+#define ROTA_UPPER_PAIRS 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31
+  const Codes lower = __builtin_shufflevector(rows[0], rows[1], ROTA_LOWER_BYTES);
+  const Codes upper = __builtin_shufflevector(rows[0], rows[1], ROTA_UPPER_BYTES);
+  const Codes other_lower = __builtin_shufflevector(rows[2], rows[3], ROTA_LOWER_BYTES);
+  const Codes other_upper = __builtin_shufflevector(rows[2], rows[3], ROTA_UPPER_BYTES);
+  return {words_of(__builtin_shufflevector(lower, other_lower, ROTA_LOWER_PAIRS)),
+          words_of(__builtin_shufflevector(lower, other_lower, ROTA_UPPER_PAIRS)),
+          words_of(__builtin_shufflevector(upper, other_upper, ROTA_LOWER_PAIRS)),
+          words_of(__builtin_shufflevector(upper, other_upper, ROTA_UPPER_PAIRS))};
+#undef ROTA_LOWER_BYTES
+#undef ROTA_UPPER_BYTES
+#undef ROTA_LOWER_PAIRS
+#undef ROTA_UPPER_PAIRS
+}
+
 // One plane of one tile, beside the tile's codes.
 template <class Byte, class Code>
 struct TilePlane {
@@ -117,19 +149,20 @@ struct Planes {
     }
   }
 
+  // 16 dims of four tokens at a time: what stands in rows of tokens becomes four bytes for each dim.
   static void pack_values(const TilePlane<std::byte, const std::uint8_t>& plane) noexcept {
-    for_each_value_words(plane.dim, [&](std::uint64_t line, std::uint64_t row, std::uint64_t first) {
-      std::array<std::uint32_t, 4> words{};
-      for (std::uint64_t cell = 0; cell < kCells; ++cell) {
-        std::array<std::uint32_t, 4> rows{};
-        for (std::uint64_t i = 0; i < 4; ++i) {
-          rows[i] = load_word(plane.codes + first + (4 * cell + i) * plane.dim) >> plane.first_bit & kMask;
+    for (std::uint64_t group = 0; group < kTileTokens / (4 * kCells); ++group) {
+      for (std::uint64_t d = 0; d < plane.dim; d += kLineWords) {
+        DimWords line{};
+        for (std::uint64_t cell = 0; cell < kCells; ++cell) {
+          const DimWords words = words_of_dims(plane.codes + (group * kCells + cell) * 4 * plane.dim + d, plane.dim);
+          for (std::size_t i = 0; i < line.size(); ++i) {
+            line[i] |= (words[i] >> plane.first_bit & kMask) << cell * kBits;
+          }
         }
-        const auto columns = transposed(rows);
-        for (std::uint64_t i = 0; i < 4; ++i) words[i] |= columns[i] << cell * kBits;
+        std::memcpy(plane.word((group * plane.dim + d) / kLineWords, 0), line.data(), sizeof(line));
       }
-      std::memcpy(plane.word(line, row), words.data(), sizeof(words));
-    });
+    }
   }
 
   static void unpack_values(const TilePlane<const std::byte, std::uint8_t>& plane) noexcept {

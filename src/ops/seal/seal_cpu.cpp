@@ -37,7 +37,8 @@ class PageSealer {
         dense_(call.bound[kSealBindingDense]),
         sealed_(reinterpret_cast<std::uint32_t*>(call.bound[kSealBindingSealed])),
         places_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kSealBindingPlan])},
-        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kSealBindingTable]), negated_, mean_},
+        cells_(reinterpret_cast<const std::uint32_t*>(call.bound[kSealBindingTable]), p_.layout_.bits),
+        call_{p_, reinterpret_cast<const std::uint32_t*>(call.bound[kSealBindingTable]), cells_, negated_, mean_},
         to_half_(codec::row_converter(dtype_, DType::f16, isa)),
         count_non_finite_(codec::non_finite_counter(DType::f16, isa)),
         rows_(kSealRowsByIsa[static_cast<std::size_t>(isa)]),
@@ -129,6 +130,7 @@ class PageSealer {
   const std::byte* const dense_;
   std::uint32_t* const sealed_;
   const PagePlaces places_;
+  const LevelCells cells_;
   const SealCall call_;
   const codec::ConvertRow to_half_;
   const codec::CountRow count_non_finite_;

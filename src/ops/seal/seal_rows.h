@@ -2,8 +2,10 @@
 
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "codec/dense/rows.h"
@@ -26,9 +28,42 @@ struct TokenScratch {
   alignas(64) std::int16_t reduced[kMaxTurboDim + kSlack];
 };
 
+// How many edges between levels may lie in 16 of the 256 numbers that are twice a magnitude in steps.
+constexpr std::size_t edges_of_cell(std::uint32_t bits) noexcept {
+  return bits == kUniformBits ? 0 : bits <= 4 ? 1 : bits == 5 ? 2 : 4;
+}
+
+// For each of 16 cells: the level at its beginning, how many are closer to zero, and each edge in it, less one, with
+// the step to the level behind it.
+struct LevelCells {
+  static constexpr std::size_t kCells = 16, kWidth = 16;
+
+  alignas(16) std::uint8_t level[kCells] = {}, index[kCells] = {};
+  alignas(16) std::uint8_t before_edges[edges_of_cell(6)][kCells], steps[edges_of_cell(6)][kCells] = {};
+
+  LevelCells(const std::uint32_t* table, std::uint32_t bits) noexcept {
+    std::memset(before_edges, kMaxTwice, sizeof(before_edges));  // which nothing is beyond
+    if (bits == kUniformBits) return;
+    const std::uint32_t* const magnitudes = table + kMagnitudes;
+    const std::uint32_t* const edges = table + kEdges;
+    const std::size_t count = (std::size_t{1} << (bits - 1)) - 1;
+    for (std::size_t cell = 0, next = 0; cell < kCells; ++cell) {
+      while (next < count && edges[next] <= cell * kWidth) ++next;
+      level[cell] = static_cast<std::uint8_t>(magnitudes[next]);
+      index[cell] = static_cast<std::uint8_t>(next);
+      for (std::size_t i = 0; next + i < count && edges[next + i] < (cell + 1) * kWidth; ++i) {
+        assert(i < edges_of_cell(bits));
+        before_edges[i][cell] = static_cast<std::uint8_t>(edges[next + i] - 1);
+        steps[i][cell] = static_cast<std::uint8_t>(magnitudes[next + i + 1] - magnitudes[next + i]);
+      }
+    }
+  }
+};
+
 struct SealCall {
   const SealParams& params;
   const std::uint32_t* table;
+  const LevelCells& cells;
   const std::int32_t* negated;  // -1 where the rotation negates
   const double* mean;
 };
