@@ -41,6 +41,7 @@ std::vector<std::string> cpu_features() {
   const unsigned long bits = getauxval(AT_HWCAP);
   if ((bits & HWCAP_ASIMDHP) != 0) found.emplace_back("fp16");
   if ((bits & HWCAP_ASIMDDP) != 0) found.emplace_back("dotprod");
+  if ((getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0) found.emplace_back("i8mm");
   if ((bits & HWCAP_SVE) != 0) found.emplace_back("sve");
 #elif defined(__aarch64__)
   found.emplace_back("neon");

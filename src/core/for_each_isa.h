@@ -111,7 +111,34 @@
 #undef ROTA_ISA_WIDTH
 #undef ROTA_ISA
 
-#define ROTA_BY_ISA(name) {baseline::name, dotprod::name}
+#if defined(ROTA_SIMD_BYTES)
+
+#define ROTA_ISA i8mm
+#define ROTA_ISA_WIDTH 4
+#define ROTA_ISA_DOTPROD 1
+#define ROTA_ISA_I8MM 1
+#if defined(__clang__)
+#define ROTA_SIMD [[gnu::target("dotprod,i8mm")]]
+#else
+#define ROTA_SIMD [[gnu::target("arch=armv8.2-a+dotprod+i8mm")]]
+#endif
+#define ROTA_ISA_FILE "core/isa/neon.h"
+#include "core/simd.h"
+#include ROTA_SIMD_FILE
+#undef ROTA_ISA_FILE
+#undef ROTA_SIMD
+#undef ROTA_ISA_I8MM
+#undef ROTA_ISA_DOTPROD
+#undef ROTA_ISA_WIDTH
+#undef ROTA_ISA
+
+#define ROTA_BY_ISA(name) {baseline::name, dotprod::name, i8mm::name}
+
+#else
+
+#define ROTA_BY_ISA(name) {baseline::name, dotprod::name, dotprod::name}
+
+#endif
 #else
 #define ROTA_BY_ISA(name) {baseline::name}
 #endif

@@ -10,6 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
 #if defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -32,6 +35,17 @@ bool has_tiles() noexcept {
 }
 #endif
 
+#if defined(__aarch64__) && defined(__APPLE__)
+bool has_matrices() noexcept {
+  static const bool has = [] {
+    int found = 0;
+    std::size_t size = sizeof(found);
+    return sysctlbyname("hw.optional.arm.FEAT_I8MM", &found, &size, nullptr, 0) == 0 && found != 0;
+  }();
+  return has;
+}
+#endif
+
 }  // namespace
 
 bool runs_here(Isa isa) noexcept {
@@ -49,9 +63,12 @@ bool runs_here(Isa isa) noexcept {
     return avx512vbmi && has(X86Feature::amx_tile) && has(X86Feature::amx_int8) && has_tiles();
   }
 #elif defined(__aarch64__) && defined(__linux__)
-  if (isa == Isa::dotprod) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  const bool dotprod = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  if (isa == Isa::dotprod) return dotprod;
+  if (isa == Isa::i8mm) return dotprod && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
 #elif defined(__aarch64__) && defined(__APPLE__)
   if (isa == Isa::dotprod) return true;  // as all of Apple's own CPUs that run macOS
+  if (isa == Isa::i8mm) return has_matrices();
 #endif
   return isa == Isa::baseline;
 }

@@ -13,9 +13,9 @@ inline constexpr std::array kIsas{Isa::baseline,   Isa::avx2,       Isa::avxvnni
                                   Isa::avx512vnni, Isa::avx512vbmi, Isa::amx};
 inline constexpr std::array kIsaNames{"baseline", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi", "amx"};
 #elif defined(__aarch64__)
-enum class Isa : std::uint8_t { baseline, dotprod };
-inline constexpr std::array kIsas{Isa::baseline, Isa::dotprod};
-inline constexpr std::array kIsaNames{"baseline", "dotprod"};
+enum class Isa : std::uint8_t { baseline, dotprod, i8mm };
+inline constexpr std::array kIsas{Isa::baseline, Isa::dotprod, Isa::i8mm};
+inline constexpr std::array kIsaNames{"baseline", "dotprod", "i8mm"};
 #else
 enum class Isa : std::uint8_t { baseline };
 inline constexpr std::array kIsas{Isa::baseline};

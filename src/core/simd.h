@@ -8,6 +8,11 @@
 namespace rota::core::ROTA_ISA {
 
 inline constexpr std::uint64_t kLanes = ROTA_ISA_WIDTH;
+#if defined(__aarch64__)
+inline constexpr std::uint32_t kVectorRegisters = 32;
+#else
+inline constexpr std::uint32_t kVectorRegisters = ROTA_ISA_WIDTH == 16 ? 32 : 16;
+#endif
 
 using F32s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = float;
 using U32s [[gnu::vector_size(ROTA_ISA_WIDTH * 4)]] = std::uint32_t;
@@ -75,8 +80,10 @@ ROTA_SIMD_INLINE Halves signed_halves(U8s bytes) noexcept {
 
 namespace rota::core::ROTA_ISA {
 
+#if !defined(ROTA_ISA_DOTPROD)
+
 // Adds to each sum four products of bytes. Sets that have an instruction for it say how themselves.
-#if !defined(ROTA_ISA_VNNI) && !defined(ROTA_ISA_DOTPROD)
+#if !defined(ROTA_ISA_VNNI)
 using Unsigned = Halves;
 using Signed = Halves;
 ROTA_SIMD_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return unsigned_halves(bytes); }
@@ -109,6 +116,8 @@ struct SmallProducts {
 using SmallProducts = Products;
 #endif
 
+#endif
+
 inline constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: the last bits of a sum with it are the nearest integer
 
 // The nearest integers of products below 2^22.
@@ -122,9 +131,11 @@ ROTA_SIMD_INLINE void store_as_bytes(const U32s (&numbers)[4], void* at) noexcep
   for (std::uint64_t i = 0; i < 4; ++i) store_bits(low_bytes(numbers[i]), static_cast<std::byte*>(at) + i * kLanes);
 }
 
-// Numbers up to 0 less the integer below them.
+// Numbers up to 0 less the integer below them; below -125, any.
 ROTA_SIMD_INLINE F32s above_floor(F32s numbers) noexcept {
+#if !defined(__aarch64__)
   numbers = numbers < -125.0F ? F32s{} : numbers;
+#endif
   return numbers - ((numbers - 0.5F + kMagic) - kMagic);
 }
 
@@ -146,7 +157,11 @@ struct Sum {
 struct Largest {  // NaN is never the largest
   template <class Vector>
   ROTA_SIMD_INLINE static Vector of(Vector a, Vector b) noexcept {
+#if defined(__aarch64__)
+    return same_bits<Vector>(vmaxnmq_f32(same_bits<float32x4_t>(a), same_bits<float32x4_t>(b)));
+#else
     return a > b ? a : b;
+#endif
   }
 };
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -17,33 +16,25 @@
 #include <vector>
 
 #include "core/isa.h"
+#include "cpu_cost/steps.h"
 #include "harness/source_file.h"
 #include "harness/worker_scratch.h"
 #include "rota/rota.h"
 #include "runtime/recorder.h"
 
-// Instructions that attention takes for each number of the cache, counted one by one: the CPU traps after each. What
-// changes by more than a twentieth fails until it is accepted with --write.
+// Instructions that attention takes for each number of the cache. What changes by more than a twentieth fails until it
+// is accepted with --write.
 
 namespace rota::test {
 namespace {
 
+#if defined(__aarch64__)
+constexpr const char* kFile = "tests/cpu_cost/counts_aarch64.txt";
+#else
 constexpr const char* kFile = "tests/cpu_cost/counts.txt";
+#endif
 constexpr double kTolerance = 0.05;
 constexpr std::uint64_t kKeys = 256;  // of one KV head: one key block
-
-volatile std::sig_atomic_t steps = 0;
-
-extern "C" void count_step(int) { steps = steps + 1; }
-
-// The trap flag; below the red zone of whoever is interrupted by it.
-void trap_each(bool on) {
-  if (on) {
-    asm volatile("subq $128, %%rsp\n pushfq\n orq $0x100, (%%rsp)\n popfq\n addq $128, %%rsp" ::: "memory", "cc");
-  } else {
-    asm volatile("subq $128, %%rsp\n pushfq\n andq $~0x100, (%%rsp)\n popfq\n addq $128, %%rsp" ::: "memory", "cc");
-  }
-}
 
 struct Case {
   KvCodec codec;  // of keys and values
@@ -93,18 +84,15 @@ double instructions(const Case& what) {
                    .out = MutView::token_major(filled(device, 4ULL * what.group * what.dim, random), DType::f16, shape),
                    .scale = 0.01});
   encoder.status().value();
+  std::uint64_t steps = 0;
   for (const runtime::Command& command : runtime::Inside::of(encoder)->commands().all()) {
     runtime::CpuCall call = command.cpu_call();
     call.scratch = worker_scratch();
-    const bool counted = command.kernel->name == "attend_split";
-    if (!counted) {
+    if (command.kernel->name == "attend_split") {
+      steps += count_steps([&] { command.kernel->cpu(call); });
+    } else {
       command.kernel->cpu(call);
-      continue;
     }
-    steps = 0;
-    trap_each(true);
-    command.kernel->cpu(call);
-    trap_each(false);
   }
   return static_cast<double>(steps) / (2.0 * kKeys * what.dim);
 }
@@ -112,6 +100,7 @@ double instructions(const Case& what) {
 // All of them where they are fast: a trap takes microseconds.
 std::vector<Case> cases(core::Isa isa) {
   using enum core::Isa;
+#if defined(__x86_64__)
   if (isa == amx) return {{turbo(4), 128, 16}, {turbo(8), 128, 8}, {turbo(8), 128, 16}};  // else as the set before it
   std::vector<Case> all{{turbo(4), 128, 4}};
   if (isa == baseline) return all;
@@ -122,6 +111,12 @@ std::vector<Case> cases(core::Isa isa) {
     for (const std::uint32_t bits : {2U, 3U, 5U, 6U}) all.push_back({turbo(bits), 128, 4});
     return all;
   }
+#else
+  std::vector<Case> all{{turbo(4), 128, 4}};
+  if (isa == baseline) return all;
+  all.push_back({turbo(8), 128, 4});
+  all.push_back({DType::f16, 128, 4});
+#endif
   for (const std::uint32_t group : {1U, 8U}) {
     all.push_back({turbo(4), 128, group});
     all.push_back({turbo(8), 128, group});
@@ -153,8 +148,9 @@ void write_counts(const Counts& counts) {
 }
 
 int run(bool writes) {
-  if (!core::runs_here(core::Isa::avx2)) throw std::runtime_error("this CPU has no AVX2: nothing to compare with");
-  std::signal(SIGTRAP, count_step);
+  if (!core::runs_here(core::kIsas[1])) {
+    throw std::runtime_error(fmt::format("this CPU has no {}: nothing to compare with", core::name_of(core::kIsas[1])));
+  }
   Counts counts = read_counts();
   int failed = 0;
   for (const core::Isa isa : core::kIsas) {

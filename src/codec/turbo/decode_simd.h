@@ -27,6 +27,7 @@ ROTA_SIMD_INLINE F32s finite_halves(U16s halves) noexcept {
 struct TokenScales {
   F32s scales, with_mean;
 
+  TokenScales() = default;
   ROTA_SIMD_INLINE explicit TokenScales(U16s halves) noexcept {
     const F32s with_sign = finite_halves(halves);
     const U32s bits = same_bits<U32s>(with_sign);
@@ -38,8 +39,12 @@ struct TokenScales {
 
 // Bits of each byte from `first` on, at bit `to`; others are any.
 ROTA_SIMD_INLINE U8s moved(U8s line, std::uint32_t first, std::uint32_t to) noexcept {
+#if defined(__aarch64__)
+  return first > to ? line >> (first - to) : line << (to - first);
+#else
   const U32s words = same_bits<U32s>(line);
   return same_bits<U8s>(first > to ? words >> (first - to) : words << (to - first));
+#endif
 }
 
 // And others are 0.
@@ -84,6 +89,27 @@ struct Decoder {
     U8s code = moved(lines.low[cell / kLowCells], cell % kLowCells * kLow, 0);
     if constexpr (kHigh != 0) code = choose_bits((1U << kLow) - 1, code, moved(lines.high, cell * kHigh, kLow));
     return look_up_64(table, code);
+  }
+#elif defined(__aarch64__)
+  // Bits above a code choose one of the table's copies, as far as it has some; above those there are none.
+  static constexpr std::uint32_t kTableBits = kBits < 4 || kBits == 8 ? 4 : kBits;
+  Table<1U << kTableBits> table;
+  std::uint8_t flip = 0;
+
+  ROTA_SIMD_INLINE explicit Decoder(const std::uint8_t* levels) noexcept : table(levels) {
+    if constexpr (kBits == 8) flip = levels[0];
+  }
+
+  ROTA_SIMD_INLINE U8s level(const CodeLines<Decoder>& lines, std::uint32_t cell) const noexcept {
+    if constexpr (kBits == 8) return lines.low[0] ^ flip;
+    const std::uint32_t first = cell % kLowCells * kLow;
+    U8s code = moved(lines.low[cell / kLowCells], first, 0);
+    if (first + kTableBits < 8) code &= static_cast<std::uint8_t>((1U << kTableBits) - 1);
+    if constexpr (kHigh != 0) {
+      constexpr std::uint32_t kMask = ((1U << kHigh) - 1) << kLow;
+      code = choose_bits(static_cast<std::uint8_t>(~kMask), code, moved(lines.high, cell * kHigh, kLow));
+    }
+    return table.look_up(code);
   }
 #else
   static constexpr std::uint32_t kTables = kBits <= 4 ? 1 : kBits == 8 ? 0 : (1U << kBits) / 16;

@@ -1,4 +1,5 @@
-// AArch64: NEON, which every such CPU has, and the product of bytes where ROTA_ISA_DOTPROD says so.
+// AArch64: NEON, which every such CPU has, the product of bytes where ROTA_ISA_DOTPROD says so, and that of matrices of
+// bytes where ROTA_ISA_I8MM does.
 
 namespace rota::core::ROTA_ISA {
 
@@ -26,22 +27,124 @@ ROTA_SIMD_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
   return same_bits<U8s>(vqtbl1q_u8(table, same_bits<uint8x16_t>(codes)));
 }
 
-#if defined(ROTA_ISA_DOTPROD)
-// The instruction takes two operands with a sign, or two without: so the unsigned one is 128 less than it is, and what
-// that takes away is added again.
-using Unsigned = int8x16_t;
-struct Signed {
-  int8x16_t bytes;
-  int32x4_t sums;  // of four bytes each, times 128
+// 16, 32 or 64 bytes, one for each code; 0 for codes beyond them.
+template <std::uint32_t kSize>
+struct Table;
+template <>
+struct Table<16> {
+  Table16 bytes;
+  ROTA_SIMD_INLINE explicit Table(const std::uint8_t* at) noexcept : bytes(load_table(at)) {}
+  ROTA_SIMD_INLINE U8s look_up(U8s codes) const noexcept { return look_up_16(bytes, codes); }
 };
-ROTA_SIMD_INLINE Unsigned as_unsigned(U8s bytes) noexcept { return same_bits<int8x16_t>(bytes ^ 128); }
-ROTA_SIMD_INLINE Signed as_signed(U8s bytes) noexcept {
-  const auto with_sign = same_bits<int8x16_t>(bytes);
-  return {with_sign, vshlq_n_s32(vdotq_s32(vdupq_n_s32(0), with_sign, vdupq_n_s8(1)), 7)};
+template <>
+struct Table<32> {
+  uint8x16x2_t bytes;
+  ROTA_SIMD_INLINE explicit Table(const std::uint8_t* at) noexcept : bytes(vld1q_u8_x2(at)) {}
+  ROTA_SIMD_INLINE U8s look_up(U8s codes) const noexcept {
+    return same_bits<U8s>(vqtbl2q_u8(bytes, same_bits<uint8x16_t>(codes)));
+  }
+};
+template <>
+struct Table<64> {
+  uint8x16x4_t bytes;
+  ROTA_SIMD_INLINE explicit Table(const std::uint8_t* at) noexcept : bytes(vld1q_u8_x4(at)) {}
+  ROTA_SIMD_INLINE U8s look_up(U8s codes) const noexcept {
+    return same_bits<U8s>(vqtbl4q_u8(bytes, same_bits<uint8x16_t>(codes)));
+  }
+};
+
+// `lower` where the mask has ones, else `upper`.
+ROTA_SIMD_INLINE U8s choose_bits(std::uint8_t mask, U8s lower, U8s upper) noexcept {
+  return same_bits<U8s>(vbslq_u8(vdupq_n_u8(mask), same_bits<uint8x16_t>(lower), same_bits<uint8x16_t>(upper)));
 }
 
-ROTA_SIMD_INLINE void dot4(I32s& sum, Unsigned a, Signed b) noexcept {
-  sum = same_bits<I32s>(vdotq_s32(vaddq_s32(same_bits<int32x4_t>(sum), b.sums), a, b.bytes));
+#if defined(ROTA_ISA_DOTPROD)
+// Of each number the lowest byte.
+ROTA_SIMD_INLINE U8s as_bytes(const U32s (&numbers)[4]) noexcept {
+  const uint16x8_t low = vuzp1q_u16(same_bits<uint16x8_t>(numbers[0]), same_bits<uint16x8_t>(numbers[1]));
+  const uint16x8_t high = vuzp1q_u16(same_bits<uint16x8_t>(numbers[2]), same_bits<uint16x8_t>(numbers[3]));
+  return same_bits<U8s>(vuzp1q_u8(same_bits<uint8x16_t>(low), same_bits<uint8x16_t>(high)));
+}
+
+ROTA_SIMD_INLINE void add_bytes(U32s& sums, U8s bytes) noexcept {
+  sums = same_bits<U32s>(vdotq_u32(same_bits<uint32x4_t>(sums), same_bits<uint8x16_t>(bytes), vdupq_n_u8(1)));
+}
+ROTA_SIMD_INLINE std::int32_t sum_of(U32s numbers) noexcept { return vaddvq_s32(same_bits<int32x4_t>(numbers)); }
+
+ROTA_SIMD_INLINE I32s two_numbers(const std::int32_t* at) noexcept {
+  std::int64_t both;
+  std::memcpy(&both, at, sizeof(both));
+  return same_bits<I32s>(vdupq_n_s64(both));
+}
+
+// Of `a`, then of `b`: quads by turns, lower halves to `a` and upper ones to `b`.
+ROTA_SIMD_INLINE void interleave_quads(U8s& a, U8s& b) noexcept {
+  const auto first = same_bits<uint32x4_t>(a), second = same_bits<uint32x4_t>(b);
+  a = same_bits<U8s>(vzip1q_u32(first, second));
+  b = same_bits<U8s>(vzip2q_u32(first, second));
+}
+
+// Sums of two vectors by turns, of two tokens and of the next two: to those of each vector.
+ROTA_SIMD_INLINE void part_rows(I32s& a, I32s& b) noexcept {
+  const auto first = same_bits<int32x4_t>(a), second = same_bits<int32x4_t>(b);
+  a = same_bits<I32s>(vuzp1q_s32(first, second));
+  b = same_bits<I32s>(vuzp2q_s32(first, second));
+}
+
+#if defined(ROTA_ISA_I8MM)
+inline constexpr std::uint32_t kQuadsTogether = 2;
+#else
+inline constexpr std::uint32_t kQuadsTogether = 1;
+#endif
+
+// Of levels that are kMore larger than they are, so that instructions take them: of keys with bytes that have a sign,
+// and of values with bytes that have none. dot() adds to each sum four products with one quad of the right operand.
+struct KeyProducts {
+#if defined(ROTA_ISA_I8MM)
+  static constexpr std::uint8_t kMore = 128;
+  template <int kQuad>
+  ROTA_SIMD_INLINE static I32s dot(I32s sum, U8s levels, U8s bytes) noexcept {
+    return same_bits<I32s>(vusdotq_laneq_s32(same_bits<int32x4_t>(sum), same_bits<uint8x16_t>(levels),
+                                             same_bits<int8x16_t>(bytes), kQuad));
+  }
+  // Adds the products of two rows of two quads each with two others.
+  ROTA_SIMD_INLINE static void multiply_rows(I32s& sum, U8s levels, U8s rows) noexcept {
+    sum = same_bits<I32s>(
+        vusmmlaq_s32(same_bits<int32x4_t>(sum), same_bits<uint8x16_t>(levels), same_bits<int8x16_t>(rows)));
+  }
+#else
+  static constexpr std::uint8_t kMore = 0;
+  template <int kQuad>
+  ROTA_SIMD_INLINE static I32s dot(I32s sum, U8s levels, U8s bytes) noexcept {
+    return same_bits<I32s>(
+        vdotq_laneq_s32(same_bits<int32x4_t>(sum), same_bits<int8x16_t>(levels), same_bits<int8x16_t>(bytes), kQuad));
+  }
+#endif
+};
+
+struct ValueProducts {
+  static constexpr std::uint8_t kMore = 128;
+  template <int kQuad>
+  ROTA_SIMD_INLINE static I32s dot(I32s sum, U8s levels, U8s bytes) noexcept {
+    return same_bits<I32s>(vdotq_laneq_u32(same_bits<uint32x4_t>(sum), same_bits<uint8x16_t>(levels),
+                                           same_bits<uint8x16_t>(bytes), kQuad));
+  }
+#if defined(ROTA_ISA_I8MM)
+  ROTA_SIMD_INLINE static void multiply_rows(I32s& sum, U8s levels, U8s rows) noexcept {
+    sum = same_bits<I32s>(
+        vmmlaq_u32(same_bits<uint32x4_t>(sum), same_bits<uint8x16_t>(levels), same_bits<uint8x16_t>(rows)));
+  }
+#endif
+};
+
+template <class Products>
+ROTA_SIMD_INLINE void dot_quad(I32s& sum, U8s levels, U8s bytes, std::uint32_t quad) noexcept {
+  switch (quad) {
+    case 0: sum = Products::template dot<0>(sum, levels, bytes); break;
+    case 1: sum = Products::template dot<1>(sum, levels, bytes); break;
+    case 2: sum = Products::template dot<2>(sum, levels, bytes); break;
+    default: sum = Products::template dot<3>(sum, levels, bytes); break;
+  }
 }
 #else
 ROTA_SIMD_INLINE I32s pair_products(I16s a, I16s b) noexcept {

@@ -44,10 +44,6 @@ inline constexpr std::uint32_t kWidths = 9;
 // codec does. Each vector is two then, of high and of low bytes, one after the other.
 constexpr std::uint32_t terms_of(std::uint32_t bits) noexcept { return bits >= 5 || bits == kDecodedTwice ? 2 : 1; }
 
-// Levels of keys are made so much larger that they have no sign. Those of up to four bits are at most 64 in magnitude:
-// the smaller they stay, the more instructions can multiply them.
-constexpr std::int32_t key_offset(std::uint32_t bits) noexcept { return terms_of(bits) == 1 ? 64 : 128; }
-
 // Vectors are multiplied in blocks of 8, then of 4, 2 and 1.
 struct VectorBlock {
   std::uint32_t first, size;
@@ -66,10 +62,33 @@ constexpr VectorBlock block_of(std::uint32_t vector, std::uint32_t vectors) noex
 }
 inline constexpr std::uint32_t kBlockSizes = 4;
 
-// Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4]; for matrices, rows of [dim].
+// How kernels take levels and vectors.
+struct TileOrder {
+  // What levels of keys and of values are larger by, so that instructions take them: by terms - 1, since those of one
+  // term are at most 64 in magnitude, and the smaller they stay, the more instructions can multiply them.
+  std::array<std::array<std::uint8_t, 2>, 2> more{{{64, 128}, {0, 0}}};
+  // Quads of how many groups of cells lie side by side in a vector. If none, those of queries lie one by one, and
+  // weights in rows.
+  std::uint32_t quads_together = 0;
+};
+
+// Where a vector's quads are in its block, which has those of all vectors by turns, `stride` bytes apart.
+struct QuadPlaces {
+  std::uint32_t cells, together;  // of a group; groups
+  std::uint64_t stride;
+
+  constexpr std::uint64_t of(std::uint64_t quad) const noexcept {
+    if (together <= 1) return quad * stride;
+    const std::uint64_t within = quad % (2 * std::uint64_t{cells});  // of a pair of groups
+    return ((quad - within) / 2 + (within & (cells - 1))) * stride + (within & cells) / cells * 4;
+  }
+};
+
+// Queries as bytes: blocks of vectors, each [dim / 4][vector of the block][4], or as TileOrder has them; for AMX, rows
+// of [dim].
 struct KeyQueries {
   const std::byte* bytes;
-  const std::int32_t* starts;  // of each vector's sum: levels are too large by key_offset()
+  const std::int32_t* starts;  // of each vector's sum: levels are larger than they are
   const float* query_scales;   // sums times the query's and the tokens' scales are logits
   const float* means;          // [tile][query]: what is added where a token was sealed without the page's mean
   std::uint32_t queries;
@@ -89,6 +108,7 @@ struct QuantizedQuery {
   std::byte* quads;
   std::byte* low_quads;
   std::uint64_t stride;
+  std::uint32_t cells = 1;  // of a group, for QuadPlaces
 };
 
 // Of a query's bytes.
@@ -98,11 +118,12 @@ struct QuerySums {
 
 // What values are weighed with, and added to.
 struct ValueWeights {
-  const std::byte* bytes;      // [tile][vector][token]
+  const std::byte* bytes;      // [tile][vector][token], or in each tile blocks as those of queries
   const float* weight_scales;  // [tile][query]: what a byte counts
   std::uint32_t vectors;
   float* outputs;
-  std::uint64_t stride;  // of outputs
+  std::uint64_t stride;                  // of outputs
+  const std::int32_t* starts = nullptr;  // [tile][vector]: of sums, where levels are larger than they are
 };
 
 // A vector's logits in a key block, the values' scales, and bytes of weights times scales, [tile][...][token].
@@ -114,6 +135,8 @@ struct BlockWeights {
   std::byte* bytes;
   std::byte* low_bytes;
   std::uint64_t tile_stride;
+  const std::uint32_t* quads;    // places of a tile's, if weights do not lie in rows; and then
+  std::int32_t* starts;          // ValueWeights::starts, of this vector
   PrefetchAddresses prefetches;  // of which kWeighPrefetchLines lines each are prefetched meanwhile
 };
 inline constexpr std::uint32_t kWeighPrefetchLines = 4;
@@ -135,6 +158,7 @@ struct TileSimd {
   QuerySums (*quantize)(const QuantizedQuery&) noexcept;
   // By terms - 1: 2^(logit - max_logit) in bytes, and what a byte counts in each tile.
   std::array<void (*)(const BlockWeights&, float* weight_scales) noexcept, 2> weigh;
+  TileOrder order = {};
 };
 
 // Where a CPU multiplies matrices of bytes: vectors are rows of them, as many at a time as a tile register has.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -39,26 +40,35 @@ class AttendStored : public AttendOnDevice {
   }
 };
 
-// Where levels come from, and what multiplies them: their sums are integers.
-TEST_F(AttendStored, LookUpsOf64BytesAndMatricesChangeNoBit) {
+// Sets that differ in what they do with bytes alone, after the one that they are compared with.
 #if defined(__x86_64__)
-  if (!on_cpu() || core::best_isa() <= core::Isa::avx512vnni) GTEST_SKIP() << "they are not of this device";
+constexpr std::array kAlike{core::Isa::avx512vnni, core::Isa::avx512vbmi, core::Isa::amx};
+#elif defined(__aarch64__)
+constexpr std::array kAlike{core::Isa::baseline, core::Isa::dotprod, core::Isa::i8mm};
+#else
+constexpr std::array kAlike{core::Isa::baseline};
+#endif
+
+// Where levels come from, and what multiplies them: their sums are integers.
+TEST_F(AttendStored, LookUpsAndProductsOfBytesChangeNoBit) {
+  struct Vectors {
+    std::uint32_t group, tokens;
+  };
   const core::Isa most = core::best_isa();
+  if (!on_cpu() || most <= kAlike.front()) GTEST_SKIP() << "there are not two of them on this device";
   for (const std::uint32_t dim : {16U, 48U, 80U, 128U, 192U, 1024U}) {
     for (const std::uint32_t bits : {2U, 3U, 4U, 5U, 6U, 8U}) {
-      for (const std::uint32_t group : {1U, 8U, 12U, 16U}) {
-        const Case what{.k = turbo(bits),
-                        .v = turbo(bits == 8 ? 4 : 8 - bits),
-                        .head_dim = dim,
-                        .value_dim = dim,
-                        .group = group,
-                        .lengths = {700},
-                        .query_tokens = {2}};
-        const Stored stored = store_sequences(what);
+      Case what{
+          .k = turbo(bits), .v = turbo(bits == 8 ? 4 : 8 - bits), .head_dim = dim, .value_dim = dim, .lengths = {300}};
+      const Stored stored = store_sequences(what);
+      for (const auto& [group, tokens] : {Vectors{1, 1}, Vectors{2, 1}, Vectors{4, 1}, Vectors{8, 1}, Vectors{11, 1},
+                                          Vectors{12, 2}, Vectors{16, 2}}) {
+        what.group = group;
+        what.query_tokens = {tokens};
         const Asked asked{.q = queries(what), .query_tokens = what.query_tokens, .arithmetic = Arithmetic::stored};
-        core::limit_isa(core::Isa::avx512vnni);
+        core::limit_isa(kAlike.front());
         const Answer expected = run(stored.kv, asked);
-        for (const core::Isa isa : {core::Isa::avx512vbmi, core::Isa::amx}) {
+        for (const core::Isa isa : kAlike) {
           if (isa > most) continue;
           core::limit_isa(isa);
           EXPECT_TRUE(run(stored.kv, asked) == expected)
@@ -68,9 +78,6 @@ TEST_F(AttendStored, LookUpsOf64BytesAndMatricesChangeNoBit) {
       }
     }
   }
-#else
-  GTEST_SKIP() << "they are not of this CPU";
-#endif
 }
 
 TEST_F(AttendStored, BytesAddLessThanATenthOfTheCodecsError) {

@@ -7,7 +7,7 @@
 namespace rota::ops::ROTA_ISA {
 
 // So many sums stay in registers.
-inline constexpr std::uint32_t kDenseSums = kLanes == 16 ? 16 : 8;
+inline constexpr std::uint32_t kDenseSums = simd::kVectorRegisters / 2;
 
 template <DType T>
 ROTA_SIMD_INLINE F32s load_some(const std::byte* at, std::uint64_t left) noexcept {

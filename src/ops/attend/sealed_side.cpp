@@ -13,10 +13,10 @@ constexpr float kZeros[kMaxAttendDim] = {};
 
 }  // namespace
 
-SealedTiles::SealedTiles(const SideMemory& memory, MatrixScratch& scratch) noexcept
+SealedTiles::SealedTiles(const SideMemory& memory, const TileOrder& order, MatrixScratch& scratch) noexcept
     : memory_(memory), scratch_(scratch) {
   if (!memory.sealed()) return;
-  const int more = memory.layout().side == kKeys ? key_offset(memory.bits()) : 0;
+  const int more = order.more[memory.layout().side][terms_of(memory.bits()) - 1];
   const std::size_t count = std::min(std::size_t{1} << memory.bits(), std::size(table_));
   for (std::uint32_t code = 0; code < count; ++code) {
     table_[code] = static_cast<std::uint8_t>(memory.level(code) + more);
@@ -50,7 +50,7 @@ void SealedTiles::advance(const BlockPair& blocks) noexcept {
 
 // Rotated queries as bytes, or as two with a sign each. What vectors there are beyond them is nothing.
 void SealedKeys::begin_tile(const QueryVectors& vectors) noexcept {
-  work_ = tile_work(memory_, simd_.tile.dot_keys, simd_.matrix != nullptr, vectors.count());
+  work_ = tile_work(memory_, simd_.tile.dot_keys, simd_, vectors.count());
   const std::size_t wanted = std::size_t{vectors.count()} * terms_of(memory_.bits());
   if (work_.vectors > wanted) std::fill_n(query_bytes_, work_.vectors * memory_.dim(), std::byte{0});
   std::fill(starts_ + wanted, starts_ + work_.vectors, 0);
@@ -65,7 +65,8 @@ void SealedKeys::quantize(const QueryVectors& vectors, std::uint32_t i) noexcept
   // Vectors of a block lie quad by quad, those of a matrix in rows of their own.
   const bool in_rows = work_.way == TileWay::matrix;
   const VectorBlock block = in_rows ? VectorBlock{0, 1} : block_of(i * terms, work_.vectors);
-  const std::size_t apart = in_rows ? dim : 4;
+  const QuadPlaces places = work_.places(simd_.tile.order, block);
+  const std::size_t apart = in_rows ? dim : places.stride / block.size;
   std::byte* const quads = query_bytes_ + std::size_t{block.first} * dim + apart * (i * terms - block.first);
   const float largest = simd_.largest_magnitude(vectors.rotated(i), dim);
   const bool finite = std::isfinite(largest);
@@ -76,10 +77,11 @@ void SealedKeys::quantize(const QueryVectors& vectors, std::uint32_t i) noexcept
                                               .byte_scale = largest > kLeastInBytes && finite ? most / largest : 0.0F,
                                               .quads = quads,
                                               .low_quads = terms == 2 ? quads + apart : nullptr,
-                                              .stride = std::uint64_t{4} * block.size});
-  const std::int32_t offset = key_offset(memory_.bits());
-  starts_[std::size_t{i} * terms] = -offset * sums.high;
-  if (terms == 2) starts_[std::size_t{i} * terms + 1] = -offset * sums.low;
+                                              .stride = places.stride,
+                                              .cells = places.cells});
+  const std::int32_t more = simd_.tile.order.more[kKeys][terms - 1];
+  starts_[std::size_t{i} * terms] = -more * sums.high;
+  if (terms == 2) starts_[std::size_t{i} * terms + 1] = -more * sums.low;
 }
 
 void SealedKeys::find_logits(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept {
@@ -112,8 +114,12 @@ void SealedValues::add(const BlockPair& blocks, const QueryVectors& vectors, Onl
   tiles_.advance(blocks);
   weigh(vectors, softmax);
   const auto weights_from = [&](std::uint64_t tile) -> ValueWeights {
-    return {weight_bytes_ + tile * work_.vectors * kTileTokens, weight_scales_ + tile * work_.queries, work_.vectors,
-            softmax.output(), softmax.stride()};
+    return {weight_bytes_ + tile * work_.vectors * kTileTokens,
+            weight_scales_ + tile * work_.queries,
+            work_.vectors,
+            softmax.output(),
+            softmax.stride(),
+            weight_starts_ + tile * work_.vectors};
   };
   const DecodeTile decode = simd_.tile.decode_values[memory_.bits()];
   if (work_.way == TileWay::matrix) {
@@ -127,6 +133,18 @@ void SealedValues::add(const BlockPair& blocks, const QueryVectors& vectors, Onl
                   });
 }
 
+SealedValues::VectorPlace SealedValues::place_of(std::uint32_t vector) noexcept {
+  const std::uint32_t together = simd_.tile.order.quads_together;
+  if (together == 0) return {vector, weight_bytes_ + std::size_t{vector} * kTileTokens, kTileTokens};
+  const VectorBlock block = block_of(vector, work_.vectors);
+  const std::uint64_t apart = std::uint64_t{4} * together;
+  if (vector == block.first) {
+    const QuadPlaces places = work_.places(simd_.tile.order, block);
+    for (std::uint32_t i = 0; i < std::size(quads_); ++i) quads_[i] = static_cast<std::uint32_t>(places.of(i));
+  }
+  return {vector, weight_bytes_ + std::size_t{block.first} * kTileTokens + apart * (vector - block.first), apart};
+}
+
 // Logits become weights times the values' scales, in bytes.
 void SealedValues::weigh(const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept {
   const std::uint32_t terms = terms_of(memory_.bits());
@@ -137,22 +155,36 @@ void SealedValues::weigh(const QueryVectors& vectors, OnlineSoftmax& softmax) no
   const std::uint64_t tile_stride = std::uint64_t{work_.vectors} * kTileTokens;
   PrefetchAddresses prefetches = tiles.at[0].prefetches;
   for (std::uint32_t i = 0; i < work_.queries; ++i) {
-    std::byte* const bytes = weight_bytes_ + std::size_t{i} * terms * kTileTokens;
+    const VectorPlace place = place_of(i * terms);
+    std::int32_t* const starts = weight_starts_ + std::size_t{i} * terms;
     alignas(16) float weight_scales[kBlockTiles] = {};
     if (i < vectors.count() && vectors.sees_some(i)) {
-      simd_.tile.weigh[terms - 1]({softmax.logits(i), softmax.max_logit(i), softmax.exp_sum(i), value_scales_, bytes,
-                                   bytes + kTileTokens, tile_stride, prefetches},
+      simd_.tile.weigh[terms - 1]({softmax.logits(i), softmax.max_logit(i), softmax.exp_sum(i), value_scales_, place.at,
+                                   place.at + place.to_next, tile_stride, quads_, starts, prefetches},
                                   weight_scales);
       constexpr std::uint64_t kPrefetched = std::uint64_t{kWeighPrefetchLines} * kLineBytes;
       if ((i + 2) * kPrefetched <= memory_.tile_size()) {
         for (std::uintptr_t& address : prefetches) address += kPrefetched;
       }
     } else {
-      for (std::uint64_t nth = 0; nth < kBlockTiles; ++nth) {
-        std::memset(bytes + nth * tile_stride, 0, std::size_t{terms} * kTileTokens);
-      }
+      clear(place, terms);
     }
     for (std::uint64_t nth = 0; nth < kBlockTiles; ++nth) weight_scales_[nth * work_.queries + i] = weight_scales[nth];
+  }
+}
+
+void SealedValues::clear(const VectorPlace& place, std::uint32_t terms) noexcept {
+  const std::uint64_t tile_stride = std::uint64_t{work_.vectors} * kTileTokens;
+  for (std::uint64_t nth = 0; nth < kBlockTiles; ++nth) {
+    std::byte* const at = place.at + nth * tile_stride;
+    if (simd_.tile.order.quads_together == 0) {
+      std::memset(at, 0, std::size_t{terms} * kTileTokens);
+      continue;
+    }
+    for (std::uint32_t term = 0; term < terms; ++term) {
+      for (const std::uint32_t quad : quads_) std::memset(at + term * place.to_next + quad, 0, 4);
+      weight_starts_[nth * work_.vectors + (place.vector + term)] = 0;
+    }
   }
 }
 

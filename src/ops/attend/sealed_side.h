@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -20,7 +21,15 @@ struct TileWork {
   TileWay way = TileWay::codes;
   std::uint32_t bits = 0, vectors = 0;  // some of which may be nothing
   std::uint32_t queries = 0;            // what vectors of one or two terms are
+
+  QuadPlaces places(const TileOrder& order, const VectorBlock& block) const noexcept {
+    const std::uint32_t cells = way == TileWay::codes ? group_cells(bits) : 1;
+    return {cells, order.quads_together, std::uint64_t{4} * std::max(order.quads_together, 1U) * block.size};
+  }
 };
+
+// A kernel that wants fewer bytes of a vector than a register holds reads a whole one.
+inline constexpr std::size_t kReadBeyond = 16;
 
 // Kernels by bits and by 1 << i vectors.
 template <class Kernel>
@@ -29,13 +38,14 @@ using TileKernels = std::array<std::array<Kernel, kBlockSizes>, kWidths>;
 // The levels of a single block of vectors need not be written down, nor do those that are codes but for a sign. A
 // matrix unit wants levels, and is faster from two blocks on.
 template <class Kernel>
-TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, bool has_matrix,
+TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, const AttendSimd& simd,
                    std::uint32_t queries) noexcept {
   const std::uint32_t terms = terms_of(side.bits());
   const std::uint32_t vectors = queries * terms;
   const std::uint32_t decoded = terms == 2 ? kDecodedTwice : kDecoded;
-  if (has_matrix && vectors > 8) return {TileWay::matrix, decoded, vectors, queries};
-  const bool whole_groups = side.dim() / 4 % group_cells(side.bits()) == 0;
+  if (simd.matrix != nullptr && vectors > 8) return {TileWay::matrix, decoded, vectors, queries};
+  const std::uint32_t cells = group_cells(side.bits()) * std::max(simd.tile.order.quads_together, 1U);
+  const bool whole_groups = side.dim() / 4 % cells == 0;
   const bool has_kernels = kernels[side.bits()].back() != nullptr;
   if (!has_kernels || !whole_groups || (vectors > 8 && side.bits() != 8)) {
     return {TileWay::levels, decoded, vectors, queries};
@@ -47,7 +57,7 @@ TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, b
 // One side's tiles of a key block.
 class SealedTiles {
  public:
-  SealedTiles(const SideMemory& memory, MatrixScratch& scratch) noexcept;
+  SealedTiles(const SideMemory& memory, const TileOrder& order, MatrixScratch& scratch) noexcept;
 
   void advance(const BlockPair& blocks) noexcept;
 
@@ -95,7 +105,7 @@ class SealedTiles {
 class SealedKeys {
  public:
   SealedKeys(const SideMemory& memory, const AttendSimd& simd, MatrixScratch& scratch, PageMeans& means) noexcept
-      : memory_(memory), simd_(simd), means_(means), tiles_(memory, scratch) {}
+      : memory_(memory), simd_(simd), means_(means), tiles_(memory, simd.tile.order, scratch) {}
 
   void begin_tile(const QueryVectors& vectors) noexcept;
   void find_logits(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
@@ -110,21 +120,28 @@ class SealedKeys {
   TileWork work_;
   float query_scale_[kCpuVectors];
   std::int32_t starts_[2 * kCpuVectors];
-  alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim];
+  alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim + kReadBeyond];
 };
 
 class SealedValues {
  public:
   SealedValues(const SideMemory& memory, const AttendSimd& simd, MatrixScratch& scratch) noexcept
-      : memory_(memory), simd_(simd), tiles_(memory, scratch) {}
+      : memory_(memory), simd_(simd), tiles_(memory, simd.tile.order, scratch) {}
 
-  void begin_tile(std::uint32_t vectors) noexcept {
-    work_ = tile_work(memory_, simd_.tile.add_values, simd_.matrix != nullptr, vectors);
-  }
+  void begin_tile(std::uint32_t vectors) noexcept { work_ = tile_work(memory_, simd_.tile.add_values, simd_, vectors); }
   void add(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
 
  private:
+  // Where a vector's bytes begin in the first tile, and those of the next vector.
+  struct VectorPlace {
+    std::uint32_t vector;
+    std::byte* at;
+    std::uint64_t to_next;
+  };
+
+  VectorPlace place_of(std::uint32_t vector) noexcept;
   void weigh(const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
+  void clear(const VectorPlace& place, std::uint32_t terms) noexcept;
 
   const SideMemory& memory_;
   const AttendSimd& simd_;
@@ -132,7 +149,9 @@ class SealedValues {
   TileWork work_;
   alignas(64) float value_scales_[kKeyBlock] = {};
   float weight_scales_[kCpuVectors * kBlockTiles];
-  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kKeyBlock];
+  std::uint32_t quads_[kTileTokens / 4];  // of the block whose vectors are weighed
+  std::int32_t weight_starts_[2 * kCpuVectors * kBlockTiles];
+  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kKeyBlock + kReadBeyond];
 };
 
 }  // namespace rota::ops

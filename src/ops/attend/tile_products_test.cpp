@@ -54,7 +54,10 @@ struct Tried {
   std::uint32_t vectors;
   bool alike;  // all bytes at their most
 
+  const TileSimd& simd() const { return attend_simd(isa).tile; }
   std::uint32_t terms() const { return terms_of(width); }
+  // What levels of a side are larger by.
+  int more(std::uint32_t side) const { return simd().order.more[side][terms() - 1]; }
   std::size_t kernel() const { return static_cast<std::size_t>(std::countr_zero(vectors)); }
   // Sums of two terms are rounded.
   double tolerance() const { return terms() == 1 ? 0 : 64; }
@@ -77,6 +80,17 @@ std::vector<Tried> all_tried() {
   return all;
 }
 
+// Where a vector's byte lies in its block: of a dim of queries, or of a token of weights.
+std::size_t place_of(const Tried& tried, std::size_t vector, std::size_t at, bool in_rows) {
+  if (in_rows) return vector * kTileTokens + at;
+  const std::uint32_t together = tried.simd().order.quads_together;
+  const QuadPlaces places{1, together, std::uint64_t{4} * std::max(together, 1U) * tried.vectors};
+  return places.stride / tried.vectors * vector + places.of(at / 4) + at % 4;
+}
+
+// What kernels may read behind the last byte.
+constexpr std::size_t kBeyond = 16;
+
 // Of `lowest` to `highest`, and often one of these.
 int draw(std::minstd_rand& random, int lowest, int highest) {
   const auto kind = random() % 4;
@@ -87,25 +101,24 @@ int draw(std::minstd_rand& random, int lowest, int highest) {
 TEST(TileProducts, OfKeysAreExact) {
   std::minstd_rand random(1);
   for (const Tried& tried : all_tried()) {
-    const int offset = key_offset(tried.width);
+    const int more = tried.more(kKeys);
     const std::uint32_t size = tried.vectors;
     DecodedTile tile;
     std::vector<int> queries(std::size_t{size} * kDim);  // [vector][dim]
-    std::vector<std::byte> bytes(queries.size());
+    std::vector<std::byte> bytes(queries.size() + kBeyond);
     for (std::size_t i = 0; i < queries.size(); ++i) {
-      const std::size_t v = i / kDim, d = i % kDim;
       queries[i] = tried.alike ? tried.most_query : draw(random, -tried.most_query, tried.most_query);
-      bytes[(d / 4 * size + v) * 4 + d % 4] = static_cast<std::byte>(queries[i]);
+      bytes[place_of(tried, i / kDim, i % kDim, false)] = static_cast<std::byte>(queries[i]);
     }
     std::vector<int> levels(std::size_t{kTileTokens} * kDim);  // [token][dim], as they are multiplied
     for (std::size_t i = 0; i < levels.size(); ++i) {
-      levels[i] = offset + (tried.alike ? tried.most_level : draw(random, -tried.most_level, tried.most_level));
+      levels[i] = more + (tried.alike ? tried.most_level : draw(random, -tried.most_level, tried.most_level));
       tile.key(i / kDim, i % kDim) = static_cast<std::byte>(levels[i]);
     }
     const std::vector<std::int32_t> starts(size, 0);
     const std::vector<float> scales(size, 1.0F), means(size, 0.0F);
     std::vector<float> logits(std::size_t{size} * kKeyBlock);
-    attend_simd(tried.isa).tile.dot_keys[tried.width][tried.kernel()](
+    tried.simd().dot_keys[tried.width][tried.kernel()](
         tile.tiles, {bytes.data(), starts.data(), scales.data(), means.data(), size, logits.data()}, 0);
     const auto sum_of = [&](std::size_t vector, std::size_t token) {
       return std::inner_product(&queries[vector * kDim], &queries[vector * kDim] + kDim, &levels[token * kDim], 0.0);
@@ -128,18 +141,21 @@ TEST(TileProducts, OfValuesAreExact) {
     std::vector<int> levels(std::size_t{kTileTokens} * kDim);  // [dim][token]
     for (std::size_t i = 0; i < levels.size(); ++i) {
       levels[i] = tried.alike ? -tried.most_level : draw(random, -tried.most_level, tried.most_level);
-      tile.value(i % kTileTokens, i / kTileTokens) = static_cast<std::byte>(levels[i]);
+      tile.value(i % kTileTokens, i / kTileTokens) = static_cast<std::byte>(levels[i] + tried.more(kValues));
     }
     std::vector<int> weights(std::size_t{size} * kTileTokens);  // [vector][token]
-    std::vector<std::byte> bytes(weights.size());
+    std::vector<std::byte> bytes(weights.size() + kBeyond);
+    std::vector<std::int32_t> starts(size);
+    const bool in_rows = tried.simd().order.quads_together == 0;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       weights[i] = tried.alike ? 255 : draw(random, 0, 255);
-      bytes[i] = static_cast<std::byte>(weights[i]);
+      bytes[place_of(tried, i / kTileTokens, i % kTileTokens, in_rows)] = static_cast<std::byte>(weights[i]);
+      starts[i / kTileTokens] -= tried.more(kValues) * weights[i];
     }
     const std::vector<float> scales(size, 1.0F);
     std::vector<float> outputs(std::size_t{size} * kDim, 0.0F);
-    attend_simd(tried.isa).tile.add_values[tried.width][tried.kernel()](
-        tile.tiles, {bytes.data(), scales.data(), size, outputs.data(), kDim}, 0);
+    tried.simd().add_values[tried.width][tried.kernel()](
+        tile.tiles, {bytes.data(), scales.data(), size, outputs.data(), kDim, starts.data()}, 0);
     const auto sum_of = [&](std::size_t vector, std::size_t d) {
       const int* const first = &weights[vector * kTileTokens];
       return std::inner_product(first, first + kTileTokens, &levels[d * kTileTokens], 0.0);

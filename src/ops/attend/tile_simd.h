@@ -1,5 +1,6 @@
 // Part of attend_simd.h. The codec decodes a sealed tile to lines of int8 levels, one for each cell of the page format,
-// and lines are multiplied by bytes: four products to a 32-bit sum, so there are no sums across a register.
+// and lines are multiplied by bytes: four products to a 32-bit sum, so there are no sums across a register. Here is
+// what all sets have in common; they multiply as tile_broadcasts_simd.h and tile_quads_simd.h say.
 
 #if !defined(ROTA_ISA)
 #include "ops/attend/rows_simd.h"
@@ -47,7 +48,11 @@ ROTA_SIMD QuerySums quantize(const QuantizedQuery& what) noexcept {
     sums += high;
     low_sums += rest;
     for (std::uint64_t quad = 0; quad < kLanes / 4; ++quad) {
+#if defined(ROTA_ISA_DOTPROD)
+      const std::uint64_t to = QuadPlaces{query.cells, simd::kQuadsTogether, query.stride}.of(d / 4 + quad);
+#else
       const std::uint64_t to = (d / 4 + quad) * query.stride;
+#endif
       std::memcpy(query.quads + to, reinterpret_cast<const std::byte*>(&bytes) + 4 * quad, 4);
       if (query.low_quads == nullptr) continue;
       std::memcpy(query.low_quads + to, reinterpret_cast<const std::byte*>(&rest_bytes) + 4 * quad, 4);
@@ -85,19 +90,6 @@ struct DecoderOf<kDecodedTwice> {
 };
 template <std::uint32_t kBits>
 using Decoder = typename DecoderOf<kBits>::Type;
-
-// Levels of one term are at most 64 in magnitude.
-template <std::uint32_t kBits>
-struct ProductsOf {
-  using Type = simd::SmallProducts;
-};
-template <std::uint32_t kBits>
-  requires(terms_of(kBits) == 2)
-struct ProductsOf<kBits> {
-  using Type = simd::Products;
-};
-template <std::uint32_t kBits>
-using Products = typename ProductsOf<kBits>::Type;
 
 template <std::uint32_t kLines>
 ROTA_SIMD_INLINE void prefetch_lines(std::uintptr_t at) noexcept {
@@ -155,15 +147,19 @@ ROTA_SIMD void decode(const Tiles& tiles, const Tile& tile, std::byte* levels) n
   }
 }
 
-// So many sums stay in registers.
-inline constexpr std::uint32_t kSums = kLanes == 16 ? 16 : 8;
-
 // What one number is that has one byte, or two, as sums of products with them.
 template <std::uint32_t kTerms>
 ROTA_SIMD_INLINE F32s total_of(const I32s* terms) noexcept {
   const F32s first = __builtin_convertvector(terms[0], F32s);
   if constexpr (kTerms == 1) return first;
   return multiply_add(first, simd::all(256.0F), __builtin_convertvector(terms[1], F32s));
+}
+
+template <std::uint32_t kTerms>
+ROTA_SIMD_INLINE F32s logits_of(const I32s* terms, const simd::TokenScales& tokens, float query_scale,
+                                float mean) noexcept {
+  const F32s product = total_of<kTerms>(terms) * query_scale * tokens.scales;
+  return multiply_add(tokens.with_mean, simd::all(mean), product);
 }
 
 // Where some of a tile's tokens have their logits, [query][kKeyBlock], and by what sums become logits.
@@ -178,106 +174,8 @@ ROTA_SIMD_INLINE void write_logits(const I32s (&sum)[kVectors], const simd::Toke
                                    const LogitRows& rows) noexcept {
 #pragma GCC unroll 8
   for (std::uint64_t q = 0; q < kVectors / kTerms; ++q) {
-    const F32s product = total_of<kTerms>(&sum[q * kTerms]) * rows.query_scales[q] * tokens.scales;
-    simd::store_bits(multiply_add(tokens.with_mean, simd::all(rows.means[q]), product), rows.logits + q * kKeyBlock);
-  }
-}
-
-// A group's cells of keys times the quads of queries that are theirs, added by turns to one chain of sums or two.
-template <class P, class D, std::uint32_t kRegisters, std::uint32_t kVectors, std::uint32_t kChains>
-ROTA_SIMD_INLINE void multiply_cells(const D& decoder, const CodeLines<D> (&group)[kRegisters], const std::byte* quads,
-                                     I32s (&sum)[kChains][kRegisters][kVectors]) noexcept {
-#pragma GCC unroll 8
-  for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-    typename P::Unsigned left[kRegisters];
-#pragma GCC unroll 4
-    for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      left[i] = P::as_unsigned(decoder.level(group[i], cell));
-    }
-#pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const auto right = P::as_signed(simd::four_bytes(quads + std::uint64_t{4} * (cell * kVectors + v)));
-#pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) P::dot4(sum[cell % kChains][i][v], left[i], right);
-    }
-  }
-}
-
-// Registers hold 16 tokens of a tile each, or parts of them.
-template <std::uint32_t kBits, std::uint32_t kVectors>
-ROTA_SIMD void dot_keys(const Tiles& tiles, const KeyQueries& queries, std::uint32_t vector) noexcept {
-  using D = Decoder<kBits>;
-  constexpr std::uint32_t kTerms = terms_of(kBits);
-  constexpr std::uint32_t kRegisters = least(4, kSums / kVectors);
-  constexpr std::uint32_t kChains = kRegisters * kVectors >= 8 || D::kCells == 1 ? 1 : 2;  // to hide latency
-  const D decoder(tiles.table);
-  const std::uint64_t groups = tiles.dim / 4 / D::kCells;  // of 16 tokens
-  const std::byte* const all_quads = queries.bytes + vector * tiles.dim;
-  const float* const query_scales = queries.query_scales + vector / kTerms;
-  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
-    const Tile tile = tiles.at[nth];
-    const float* const means = queries.means + nth * queries.queries + vector / kTerms;
-    float* const logits = queries.logits + std::uint64_t{vector / kTerms} * kKeyBlock + nth * kTileTokens;
-    for (std::uint64_t first = 0; first < kTileTokens / 16 * kLineRegisters; first += kRegisters) {
-      I32s sum[kChains][kRegisters][kVectors] = {};
-#pragma GCC unroll 8
-      for (std::uint32_t v = 0; v < kVectors; ++v) {
-#pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < kRegisters; ++i) sum[0][i][v] = I32s{} + queries.starts[vector + v];
-      }
-      const std::byte* low[kRegisters];
-      const std::byte* high[kRegisters];
-      std::uintptr_t prefetches[kRegisters];
-#pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        prefetches[i] = tile.prefetches[(first + i) % 4];
-        const std::uint64_t before = (first + i) / kLineRegisters * groups,
-                            within = (first + i) % kLineRegisters * kRegisterBytes;
-        low[i] = tile.low + before * D::kLowLines * kLineBytes + within;
-        high[i] = tile.high + before * kLineBytes + within;
-      }
-      const std::byte* quads = all_quads;
-      for (std::uint64_t at = 0; at < groups * kLineBytes; at += kLineBytes) {
-        CodeLines<D> group[kRegisters];
-#pragma GCC unroll 4
-        for (std::uint32_t i = 0; i < kRegisters; ++i) {
-          group[i].read(low[i] + at * D::kLowLines, kLineBytes, high[i] + at);
-          if constexpr (kBits > kDecodedTwice) prefetch_lines<D::kLines>(prefetches[i] + at * D::kLines);
-        }
-        multiply_cells<Products<kBits>>(decoder, group, quads, sum);
-        quads += 4 * kVectors * D::kCells;
-      }
-#pragma GCC unroll 4
-      for (std::uint32_t i = 0; i < kRegisters; ++i) {
-        if constexpr (kChains == 2) {
-          for (std::uint32_t v = 0; v < kVectors; ++v) sum[0][i][v] += sum[1][i][v];
-        }
-        const std::uint64_t token = (first + i) * kLanes;
-        write_logits<kTerms>(sum[0][i], simd::TokenScales(simd::load_bits<U16s>(tile.scales + 2 * token)),
-                             {query_scales, means, logits + token});
-      }
-    }
-  }
-}
-
-// A group's cells of values times the bytes of their tokens' weights.
-template <class P, class D, std::uint32_t kRegisters, std::uint32_t kVectors>
-ROTA_SIMD_INLINE void weigh_cells(const D& decoder, const CodeLines<D> (&group)[kRegisters], const std::byte* bytes,
-                                  I32s (&sum)[kRegisters][kVectors]) noexcept {
-#pragma GCC unroll 8
-  for (std::uint32_t cell = 0; cell < D::kCells; ++cell) {
-    typename P::Signed right[kRegisters];
-#pragma GCC unroll 8
-    for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      right[i] = P::as_signed(decoder.level(group[i], cell));
-    }
-#pragma GCC unroll 8
-    for (std::uint32_t v = 0; v < kVectors; ++v) {
-      const auto left =
-          P::as_unsigned(simd::four_bytes(bytes + std::uint64_t{v} * kTileTokens + std::uint64_t{4} * cell));
-#pragma GCC unroll 8
-      for (std::uint32_t i = 0; i < kRegisters; ++i) P::dot4(sum[i][v], left, right[i]);
-    }
+    const F32s logits = logits_of<kTerms>(&sum[q * kTerms], tokens, rows.query_scales[q], rows.means[q]);
+    simd::store_bits(logits, rows.logits + q * kKeyBlock);
   }
 }
 
@@ -289,97 +187,45 @@ struct TileColumns {
 };
 
 // outputs[vector][dim] += weight_scale * sums over a tile's 64 tokens.
-template <std::uint32_t kBits, std::uint32_t kVectors, std::uint32_t kRegisters>
-ROTA_SIMD_INLINE void add_columns(const Tiles& tiles, const Decoder<kBits>& decoder, const ValueWeights& weights,
-                                  const TileColumns& columns) noexcept {
-  using D = Decoder<kBits>;
+template <std::uint32_t kTerms, std::uint32_t kRegisters, std::uint32_t kVectors>
+ROTA_SIMD_INLINE void add_to_outputs(const I32s (&sum)[kRegisters][kVectors], const ValueWeights& weights,
+                                     const TileColumns& columns) noexcept {
   const auto [nth, vector, first] = columns;
-  const Tile tile = tiles.at[nth];
-  const std::uint64_t row_bytes = tiles.dim / 16 * kLineBytes;
-  I32s sum[kRegisters][kVectors] = {};
-  const std::byte* low = tile.low + first * kRegisterBytes;
-  const std::byte* high = tile.high + first * kRegisterBytes;
-  constexpr std::uint64_t kRows = kTileTokens / 4 / D::kCells;
-  constexpr std::uint64_t kGroupBytes = std::uint64_t{D::kLines} * kLineBytes;
-  constexpr std::uint64_t kPerAddress = (kRegisters + 3) / 4;
-  constexpr bool kTurns = kRegisters == 3 || kRegisters == 5;  // which address is prefetched changes from row to row
-  std::uintptr_t prefetches[kRegisters];
-#pragma GCC unroll 8
-  for (std::uint32_t i = 0; i < kRegisters; ++i) {
-    prefetches[i] = tile.prefetches[(first + i) % 4] + (first / 4 * kRows + i / 4) * kGroupBytes;
-  }
-  const std::byte* bytes = weights.bytes + (nth * weights.vectors + vector) * kTileTokens;
-  for (std::uint64_t row = 0; row < kRows; ++row) {
-    CodeLines<D> group[kRegisters];
-#pragma GCC unroll 8
-    for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      group[i].read(low + i * kRegisterBytes, row_bytes, high + i * kRegisterBytes);
-      if constexpr (kBits > kDecodedTwice && kTurns) {
-        const std::uint64_t turn = first * kRows + row * kRegisters + i;
-        prefetch_lines<D::kLines>(tile.prefetches[turn % 4] + turn / 4 * kGroupBytes);
-      } else if constexpr (kBits > kDecodedTwice) {
-        prefetch_lines<D::kLines>(prefetches[i] + row * kPerAddress * kGroupBytes);
-      }
-    }
-    weigh_cells<Products<kBits>>(decoder, group, bytes, sum);
-    bytes += 4 * D::kCells;
-    low += D::kLowLines * row_bytes;
-    high += row_bytes;
-  }
-  constexpr std::uint32_t kTerms = terms_of(kBits);
   const float* const weight_scales = weights.weight_scales + (nth * weights.vectors + vector) / kTerms;
-  float* const outputs = weights.outputs + vector / kTerms * weights.stride + first * kLanes;
+  float* outputs = weights.outputs + vector / kTerms * weights.stride + first * kLanes;
   const std::uint64_t stride = weights.stride;
 #pragma GCC unroll 8
-  for (std::uint32_t q = 0; q < kVectors / kTerms; ++q) {
+  for (std::uint32_t q = 0; q < kVectors / kTerms; ++q, outputs += stride) {
     const F32s scale_of_bytes = simd::all(weight_scales[q]);
 #pragma GCC unroll 8
     for (std::uint32_t i = 0; i < kRegisters; ++i) {
-      float* const output = outputs + q * stride + i * kLanes;
+      float* const output = outputs + i * kLanes;
       const F32s total = total_of<kTerms>(&sum[i][q * kTerms]);
       simd::store_bits(multiply_add(total, scale_of_bytes, simd::load_bits<F32s>(output)), output);
     }
   }
 }
 
-// Registers of columns that are added at once, of those that are left. Alone, a register's sums would wait for each
-// other: with one more, or three twice, none is alone.
-template <std::uint32_t kVectors>
-struct ColumnCounts {
-  static constexpr std::uint32_t kMost = least(8, kSums / kVectors);
-  static constexpr std::uint32_t kFewer = kMost < 4 ? 1 : kMost / 2;
-  static constexpr bool kOneMore = kLanes == 16 && (kMost == 2 || kMost == 4);
-
-  static constexpr std::uint64_t of(std::uint64_t left) {
-    if (kOneMore && left == kMost + 1) return left;
-    if (kOneMore && kMost == 4 && (left == 6 || left == 3)) return 3;
-    return left >= kMost ? kMost : left >= kFewer ? kFewer : 1;
-  }
+// Where bytes of weights go: a vector's in a tile, from register `first` on.
+struct WeightPlace {
+  std::byte* bytes;
+  std::uint64_t first;
+  const std::uint32_t* quads;
 };
 
-template <std::uint32_t kBits, std::uint32_t kVectors>
-ROTA_SIMD void add_values(const Tiles& tiles, const ValueWeights& weights, std::uint32_t vector) noexcept {
-  using Counts = ColumnCounts<kVectors>;
-  const Decoder<kBits> decoder(tiles.table);
-  const std::uint64_t registers = tiles.dim / 16 * kLineRegisters;
-  for (std::uint64_t nth = 0; nth < tiles.count; ++nth) {
-    for (std::uint64_t first = 0, count = 0; first < registers; first += count) {
-      count = Counts::of(registers - first);
-      if (count == Counts::kMost) {
-        add_columns<kBits, kVectors, Counts::kMost>(tiles, decoder, weights, {nth, vector, first});
-      } else if (count == Counts::kFewer) {
-        add_columns<kBits, kVectors, Counts::kFewer>(tiles, decoder, weights, {nth, vector, first});
-      } else if (count == 1) {
-        add_columns<kBits, kVectors, 1>(tiles, decoder, weights, {nth, vector, first});
-      } else if constexpr (Counts::kOneMore) {
-        if (count == 3) {
-          add_columns<kBits, kVectors, 3>(tiles, decoder, weights, {nth, vector, first});
-        } else {
-          add_columns<kBits, kVectors, Counts::kMost + 1>(tiles, decoder, weights, {nth, vector, first});
-        }
-      }
-    }
+// Sums of the weights are added where they are wanted.
+ROTA_SIMD_INLINE void store_weights(const U32s (&numbers)[4], const WeightPlace& place,
+                                    [[maybe_unused]] U32s& sums) noexcept {
+#if defined(ROTA_ISA_DOTPROD)
+  const U8s bytes = simd::as_bytes(numbers);
+#pragma GCC unroll 4
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    std::memcpy(place.bytes + place.quads[place.first + i], reinterpret_cast<const std::byte*>(&bytes) + 4 * i, 4);
   }
+  simd::add_bytes(sums, bytes);
+#else
+  simd::store_as_bytes(numbers, place.bytes + place.first * kLanes);
+#endif
 }
 
 template <std::uint32_t kTerms>
@@ -393,13 +239,15 @@ ROTA_SIMD void weigh(const BlockWeights& block, float* weight_scales) noexcept {
 #pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kBlockTiles; ++tile) {
     prefetch_lines<kWeighPrefetchLines>(block.prefetches[tile]);
+    for (std::uint64_t first = 0; first < kRegisters; first += 4) {
 #pragma GCC unroll 4
-    for (std::uint64_t i = 0; i < kRegisters; ++i) {
-      const std::uint64_t at = tile * kTileTokens + i * kLanes;
-      const F32s weight = exp2_of(simd::load_bits<F32s>(block.logits + at) - max_logit);
-      exp_sums[i % 4] += weight;
-      products[tile][i] = weight * simd::load_bits<F32s>(block.value_scales + at);
-      largest[tile] = simd::Largest::of(products[tile][i], largest[tile]);
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        const std::uint64_t at = tile * kTileTokens + (first + i) * kLanes;
+        const F32s weight = exp2_of(simd::load_bits<F32s>(block.logits + at) - max_logit);
+        exp_sums[i] += weight;
+        products[tile][first + i] = weight * simd::load_bits<F32s>(block.value_scales + at);
+        largest[tile] = simd::Largest::of(products[tile][first + i], largest[tile]);
+      }
     }
   }
   const simd::F32Quad most = simd::fold_four<simd::Largest>(largest[0], largest[1], largest[2], largest[3]);
@@ -408,6 +256,10 @@ ROTA_SIMD void weigh(const BlockWeights& block, float* weight_scales) noexcept {
 #pragma GCC unroll 4
   for (std::uint64_t tile = 0; tile < kBlockTiles; ++tile) {
     const F32s byte_scale = simd::all(inverse[tile]);
+    const std::uint32_t* const quads = block.quads;
+    std::byte* const bytes = block.bytes + tile * block.tile_stride;
+    [[maybe_unused]] std::byte* const low_bytes = block.low_bytes + tile * block.tile_stride;
+    [[maybe_unused]] U32s sums = {}, low_sums = {};
     for (std::uint64_t first = 0; first < kRegisters; first += 4) {
       U32s high[4], low[4];
 #pragma GCC unroll 4
@@ -416,58 +268,16 @@ ROTA_SIMD void weigh(const BlockWeights& block, float* weight_scales) noexcept {
         low[i] = kTerms == 2 ? whole & 255U : whole;
         high[i] = whole >> 8;
       }
-      const std::uint64_t to = tile * block.tile_stride + first * kLanes;
-      simd::store_as_bytes(kTerms == 2 ? high : low, block.bytes + to);
-      if constexpr (kTerms == 2) simd::store_as_bytes(low, block.low_bytes + to);
+      store_weights(kTerms == 2 ? high : low, {bytes, first, quads}, sums);
+      if constexpr (kTerms == 2) store_weights(low, {low_bytes, first, quads}, low_sums);
     }
+#if defined(ROTA_ISA_DOTPROD)
+    std::int32_t* const starts = block.starts + tile * (block.tile_stride / kTileTokens);
+    starts[0] = -128 * simd::sum_of(sums);
+    if constexpr (kTerms == 2) starts[1] = -128 * simd::sum_of(low_sums);
+#endif
   }
   simd::store_bits((exp_sums[0] + exp_sums[1]) + (exp_sums[2] + exp_sums[3]), block.exp_sum);
 }
-
-template <std::uint32_t kBits, std::uint32_t kVectors>
-constexpr DotKeys dot_of() {
-  if constexpr (kVectors >= terms_of(kBits)) return dot_keys<kBits, kVectors>;
-  return nullptr;
-}
-template <std::uint32_t kBits, std::uint32_t kVectors>
-constexpr AddValues add_of() {
-  if constexpr (kVectors >= terms_of(kBits)) return add_values<kBits, kVectors>;
-  return nullptr;
-}
-template <std::uint32_t kBits>
-inline constexpr std::array<DotKeys, kBlockSizes> kDotKeys{dot_of<kBits, 1>(), dot_of<kBits, 2>(), dot_of<kBits, 4>(),
-                                                           dot_of<kBits, 8>()};
-template <std::uint32_t kBits>
-inline constexpr std::array<AddValues, kBlockSizes> kAddValues{add_of<kBits, 1>(), add_of<kBits, 2>(),
-                                                               add_of<kBits, 4>(), add_of<kBits, 8>()};
-
-inline constexpr TileSimd kTileSimd{
-    {nullptr, nullptr, decode<2, true>, decode<3, true>, decode<4, true>, decode<5, true>, decode<6, true>, nullptr,
-     decode<8, true>},
-    {nullptr, nullptr, decode<2, false>, decode<3, false>, decode<4, false>, decode<5, false>, decode<6, false>,
-     nullptr, decode<8, false>},
-#if defined(ROTA_ISA_VNNI)  // where there are registers enough to decode while multiplying
-    {kDotKeys<0>, kDotKeys<1>, kDotKeys<2>, kDotKeys<3>, kDotKeys<4>, kDotKeys<5>, kDotKeys<6>, {}, kDotKeys<8>},
-    {kAddValues<0>,
-     kAddValues<1>,
-     kAddValues<2>,
-     kAddValues<3>,
-     kAddValues<4>,
-     kAddValues<5>,
-     kAddValues<6>,
-     {},
-     kAddValues<8>},
-#elif ROTA_ISA_WIDTH >= 8  // for small products, of codes that are quickly levels
-    {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>, {}, {}, kDotKeys<4>},
-    {kAddValues<kDecoded>, kAddValues<kDecodedTwice>, {}, {}, kAddValues<4>},
-#else
-    {kDotKeys<kDecoded>, kDotKeys<kDecodedTwice>},
-    {kAddValues<kDecoded>, kAddValues<kDecodedTwice>},
-#endif
-    dot_mean,
-    read_scales,
-    quantize,
-    {weigh<1>, weigh<2>},
-};
 
 }  // namespace rota::ops::ROTA_ISA
