@@ -38,16 +38,26 @@ void spin_once(std::uint32_t turn) noexcept {
 #endif
 }
 
-void SharedLoop::take_slices(std::uint32_t thread) noexcept {
-  const Loop loop = loop_;
+// If it leaves so many items at least.
+std::optional<SharedLoop::Slice> SharedLoop::take_slice(std::uint32_t thread, std::uint64_t leave) noexcept {
+  const Size size = loop_.size;
   std::uint64_t begin = next_item_.load(std::memory_order_relaxed);
-  while (begin < loop.size.items) {
-    const std::uint64_t left = loop.size.items - begin;
-    const std::uint64_t slice = std::max({std::uint64_t{1}, loop.size.min_slice, left / (threads_ * kSlicesPerThread)});
+  while (begin < size.items) {
+    const std::uint64_t left = size.items - begin;
+    const std::uint64_t slice = std::max({std::uint64_t{1}, size.min_slice, left / (threads_ * kSlicesPerThread)});
     const std::uint64_t end = begin + std::min(slice, left);
-    if (!next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
-    loop.call(loop.body, {begin, end, thread});
-    begin = next_item_.load(std::memory_order_relaxed);
+    if (size.items - end < leave) break;
+    if (next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) return Slice{begin, end, thread};
+  }
+  return std::nullopt;
+}
+
+void SharedLoop::take_slices(std::uint32_t thread) noexcept {
+  for (std::optional<Slice> slice = take_slice(thread, 0), ahead; slice;
+       slice = ahead ? ahead : take_slice(thread, 0)) {
+    ahead = take_slice(thread, threads_ - 1);
+    if (ahead) slice->next = ahead->begin;
+    loop_.call(loop_.body, *slice);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 namespace rota::core {
 
@@ -11,7 +12,8 @@ namespace rota::core {
 //   run():    publish, OPEN ---- take slices ---- CLOSE -- wait until nobody is inside --> the next loop
 //   help():          enter (+1) -- take slices -- leave (-1)
 //
-// Which thread takes which slice is not fixed, so slices must not depend on each other.
+// Which thread takes which slice is not fixed, so slices must not depend on each other. A thread takes a slice while it
+// still has another to do, so that what the next one reads can be prefetched, unless that left others with none.
 class SharedLoop {
  public:
   // `threads` is how many may come, the one that runs the loop among them.
@@ -20,10 +22,11 @@ class SharedLoop {
   SharedLoop(const SharedLoop&) = delete;
   SharedLoop& operator=(const SharedLoop&) = delete;
 
-  // Items of a loop, [begin, end), and the number of the thread that calls for them.
+  // Items of a loop, [begin, end), the number of the thread that calls for them, and where its next slice begins.
   struct Slice {
     std::uint64_t begin, end;
-    std::uint32_t thread;
+    std::uint32_t thread = 0;
+    std::optional<std::uint64_t> next = {};
   };
 
   struct Size {
@@ -50,6 +53,7 @@ class SharedLoop {
   };
 
   void run_erased(std::uint32_t thread, const Loop& loop) noexcept;
+  std::optional<Slice> take_slice(std::uint32_t thread, std::uint64_t leave) noexcept;
   void take_slices(std::uint32_t thread) noexcept;
   void wait_until_alone() noexcept;
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -55,6 +56,27 @@ TEST(SharedLoop, CallsEveryItemExactlyOnce) {
       }
     }
   }
+}
+
+TEST(SharedLoop, TellsEachThreadWhereItGoesOn) {
+  constexpr std::uint32_t kThreads = 3;
+  SharedLoop loop(kThreads);
+  const Helpers helpers(loop, kThreads - 1);
+  std::atomic<std::uint64_t> told = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::array<std::optional<std::uint64_t>, kThreads> expected{};
+    loop.run(0, {50, 1}, [&](const SharedLoop::Slice& slice) {
+      auto& mine = expected[slice.thread];
+      ASSERT_EQ(slice.begin, mine.value_or(slice.begin));
+      ASSERT_TRUE(!slice.next || *slice.next >= slice.end);
+      // The last items are for whoever comes first: nobody has one in hand while others have none.
+      ASSERT_LE(slice.next.value_or(0), 50 - kThreads);
+      if (slice.next) ++told;
+      mine = slice.next;
+    });
+    for (const auto& next : expected) ASSERT_FALSE(next);
+  }
+  EXPECT_GE(told, 200U);
 }
 
 TEST(SharedLoop, NeedsNobodyToCome) {

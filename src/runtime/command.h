@@ -45,7 +45,11 @@ struct CpuCall {
   const void* params;
   std::array<std::byte*, kMaxBindings> bound;
   std::uint64_t first_item, last_item;  // [first, last)
+  std::uint64_t next_item;              // where this thread goes on after them, or the last of them
   WorkerScratch* scratch = nullptr;
+
+  // The item whose memory is worth prefetching while `item` is computed; the same one if it is the thread's last.
+  std::uint64_t after(std::uint64_t item) const noexcept { return item + 1 < last_item ? item + 1 : next_item; }
 
   template <class Params>
   const Params& params_as() const noexcept {
@@ -145,7 +149,8 @@ struct Command {
                  .params = params.data(),
                  .bound = {},
                  .first_item = 0,
-                 .last_item = dispatch.items};
+                 .last_item = dispatch.items,
+                 .next_item = dispatch.items - 1};
     std::size_t index = 0;
     for (const Binding& binding : bindings) call.bound[index++] = binding.memory->host() + binding.bytes.begin;
     return call;

@@ -11,9 +11,9 @@
 namespace rota::cpu {
 namespace {
 
-// Threads that are awake share what takes longer than about a microsecond; one that sleeps is woken for what takes
-// longer than waking it.
-constexpr std::uint64_t kShareBytes = 8U << 10;
+// Threads that are awake share what takes longer than fetching each other's lines; one that sleeps is woken for what
+// takes longer than waking it.
+constexpr std::uint64_t kShareBytes = 32U << 10;
 constexpr std::uint64_t kWakeBytes = 64U << 10;
 constexpr auto kSpin = std::chrono::microseconds(100);  // for more to help with, before a thread falls asleep
 constexpr std::uint32_t kTurnsPerLook = 32;             // at the clock
@@ -138,7 +138,7 @@ void Queue::run(const Stage& stage) noexcept {
   const std::uint64_t min_slice = stage.bytes() < 2 * kShareBytes ? stage.items() : stage.items_of(kShareBytes);
   if (stage.bytes() >= kWakeBytes) wake_helpers();
   loop_.run(kLeader, {stage.items(), min_slice},
-            [&](const core::SharedLoop::Slice& slice) { stage.run(slice.begin, slice.end, &scratch_[slice.thread]); });
+            [&](const core::SharedLoop::Slice& slice) { stage.run(slice, &scratch_[slice.thread]); });
 }
 
 // With a trace, each command by itself.

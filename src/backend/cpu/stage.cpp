@@ -30,13 +30,14 @@ std::uint64_t Stage::items_of(std::uint64_t bytes) const noexcept {
   return items() == 0 ? 0 : bytes / std::max<std::uint64_t>(bytes_ / items(), 1);
 }
 
-void Stage::run(std::uint64_t begin, std::uint64_t end, runtime::WorkerScratch* scratch) const noexcept {
+void Stage::run(const core::SharedLoop::Slice& slice, runtime::WorkerScratch* scratch) const noexcept {
   std::uint64_t first = 0;
   for (std::size_t i = 0; i < count_; first = last_[i++]) {
-    if (begin >= last_[i] || end <= first) continue;
+    if (slice.begin >= last_[i] || slice.end <= first) continue;
     runtime::CpuCall share = parts_[i].call;
-    share.first_item = std::max(begin, first) - first;
-    share.last_item = std::min(end, last_[i]) - first;
+    share.first_item = std::max(slice.begin, first) - first;
+    share.last_item = std::min(slice.end, last_[i]) - first;
+    share.next_item = slice.next && *slice.next < last_[i] ? *slice.next - first : share.last_item - 1;
     share.scratch = scratch;
     parts_[i].kernel(share);
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/shared_loop.h"
 #include "runtime/backend.h"
 
 namespace rota::cpu {
@@ -24,8 +25,8 @@ class Stage {
   std::uint64_t bytes() const noexcept { return bytes_; }  // about what they move
   std::uint64_t items_of(std::uint64_t bytes) const noexcept;
 
-  // Items [begin, end), by a thread that computes in `scratch`.
-  void run(std::uint64_t begin, std::uint64_t end, runtime::WorkerScratch* scratch) const noexcept;
+  // A slice's items, by a thread that computes in `scratch`.
+  void run(const core::SharedLoop::Slice& slice, runtime::WorkerScratch* scratch) const noexcept;
 
  private:
   static constexpr std::size_t kMost = 8;

@@ -10,10 +10,16 @@
 namespace rota::cpu {
 namespace {
 
-// Counts how often it was called for each of its items.
+// Counts how often it was called for each of its items, and how often an item was what comes next.
+struct Counts {
+  std::span<int> calls, nexts;
+};
 void count_items(const runtime::CpuCall& call) noexcept {
-  const auto& calls = call.params_as<std::span<int>>();
-  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) ++calls[item];
+  const auto& counts = call.params_as<Counts>();
+  for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
+    ++counts.calls[item];
+    ++counts.nexts[call.after(item)];
+  }
 }
 
 const runtime::Kernel kCountItems{.name = "count_items", .code = {}, .bindings = {}, .cpu = count_items};
@@ -23,7 +29,8 @@ class Commands {
  public:
   Commands& add(std::uint64_t items, std::uint64_t item_bytes, bool barrier_before) {
     calls_.emplace_back(items);
-    params_.emplace_back(calls_.back());
+    nexts_.emplace_back(items);
+    params_.push_back({calls_.back(), nexts_.back()});
     all_.push_back({.kernel = &kCountItems,
                     .constants = {},
                     .barrier_before = barrier_before,
@@ -33,6 +40,7 @@ class Commands {
     return *this;
   }
   std::span<const runtime::Command> all() const { return all_; }
+  const std::vector<int>& nexts(std::size_t command) const { return nexts_[command]; }
   void expect_each_called(std::size_t commands, int times) const {
     for (std::size_t i = 0; i < calls_.size(); ++i) {
       const int wanted = i < commands ? times : 0;
@@ -41,8 +49,8 @@ class Commands {
   }
 
  private:
-  std::deque<std::vector<int>> calls_;
-  std::deque<std::span<int>> params_;  // which commands point to
+  std::deque<std::vector<int>> calls_, nexts_;
+  std::deque<Counts> params_;  // which commands point to
   std::vector<runtime::Command> all_;
 };
 
@@ -56,7 +64,7 @@ TEST(Stage, EndsBeforeABarrierAndIsNeverTooLong) {
   std::size_t stages = 0;
   for (auto left = many.all(); !left.empty(); ++stages) {
     const Stage stage = Stage::first_of(left);
-    stage.run(0, stage.items(), nullptr);
+    stage.run({0, stage.items()}, nullptr);
     left = left.subspan(stage.size());
   }
   EXPECT_EQ(stages, 3U);
@@ -70,10 +78,22 @@ TEST(Stage, RunsEachItemOfEachCommandOnceHoweverItIsDivided) {
     const Stage stage = Stage::first_of(commands.all());
     ASSERT_EQ(stage.items(), 15U);
     for (std::uint64_t begin = 0; begin < stage.items(); begin += slice) {
-      stage.run(begin, std::min(begin + slice, stage.items()), nullptr);
+      stage.run({begin, std::min(begin + slice, stage.items())}, nullptr);
     }
     commands.expect_each_called(5, 1);
   }
+}
+
+// What a thread reads next may be prefetched where it is of the same command.
+TEST(Stage, TellsACommandWhereItsThreadGoesOn) {
+  Commands commands;
+  commands.add(5, 8, false).add(9, 8, false);
+  const Stage stage = Stage::first_of(commands.all());
+  stage.run({0, 2, 0, 3}, nullptr);   // then with 3 of the first
+  stage.run({3, 7, 0, 12}, nullptr);  // two of the first, two of the second, then with 7 of that
+  stage.run({12, 14}, nullptr);       // and with nothing more
+  EXPECT_EQ(commands.nexts(0), (std::vector<int>{0, 1, 0, 1, 2}));
+  EXPECT_EQ(commands.nexts(1), (std::vector<int>{0, 1, 0, 0, 0, 0, 0, 1, 2}));
 }
 
 TEST(Stage, KnowsAboutHowMuchItsCommandsMove) {

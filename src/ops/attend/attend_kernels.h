@@ -196,7 +196,7 @@ struct MatrixSimd {
 };
 
 // Rows whose elements lie side by side, by their index in a key block, of which some are wanted. For each that is read
-// one of the next key block is prefetched, in each quarter of it by turns: there is one for every index.
+// one of the next key block is prefetched, in each quarter of it by turns: there is one for each index that is wanted.
 struct DenseRows {
   const std::byte* const* at;
   const std::byte* const* prefetches;

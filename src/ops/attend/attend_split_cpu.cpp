@@ -55,7 +55,11 @@ class SplitKernel {
   void run(std::uint64_t item, std::uint64_t next) noexcept {
     const WorkItem work = work_item(item);
     const WorkItem after = work_item(next);
+    vectors_.prefetch(work.tile, work.head, k_.sealed());
+    prefetch_keys(work.first_block());
     begin(work);
+    prefetch_values(work.first_block());
+    if (next != item) vectors_.prefetch(after.tile, after.head, k_.sealed());
     for (HeadBlock block = work.first_block(); !block.keys.empty();) {
       const HeadBlock more = HeadBlock::first_of(work.head, {block.keys.end, work.keys.end});
       compute({block, more.keys.empty() ? after.first_block() : more});
@@ -107,6 +111,16 @@ class SplitKernel {
   Path path_of(const SideMemory& side) const noexcept {
     if (side.sealed() && (p_.flags & kF32Arithmetic) == 0) return Path::bytes;
     return side.in_rows() ? Path::dense : Path::plain;
+  }
+
+  // Unless it was, while another block was computed.
+  void prefetch_keys(const HeadBlock& first) noexcept {
+    if (k_path_ == Path::bytes) sealed_keys_.prefetch(first);
+    if (k_path_ == Path::dense) dense_keys_.prefetch(first);
+  }
+  void prefetch_values(const HeadBlock& first) noexcept {
+    if (v_path_ == Path::bytes) sealed_values_.prefetch(first);
+    if (v_path_ == Path::dense) dense_values_.prefetch(first);
   }
 
   void begin(const WorkItem& work) noexcept {
@@ -164,7 +178,7 @@ void attend_split_cpu(const runtime::CpuCall& call) noexcept {
   const AttendSimd& simd = attend_simd(core::best_isa());
   auto& kernel = call.emplace<SplitKernel>(call, simd);
   for (std::uint64_t item = call.first_item; item < call.last_item; ++item) {
-    kernel.run(item, std::min(item + 1, call.last_item - 1));
+    kernel.run(item, call.after(item));
   }
   if (simd.matrix != nullptr) simd.matrix->release();
 }

@@ -9,6 +9,13 @@
 
 namespace rota::ops {
 
+// Into the second cache.
+inline void prefetch_bytes(const void* from, std::uint64_t bytes) noexcept {
+  const auto* const first = static_cast<const std::byte*>(from);
+#pragma GCC unroll 8
+  for (std::uint64_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(first + at, 0, 2);
+}
+
 // One head of one sequence.
 struct SequenceHead {
   const PlanSequence* sequence;
@@ -41,6 +48,15 @@ struct BlockPair {
 template <class Addresses>
 class PrefetchedBlocks {
  public:
+  // Where `first` lies, as what is next, if it was not that before: nothing has prefetched it then. Otherwise null.
+  template <class Locate>
+  const Addresses* begin(const HeadBlock& first, const Locate& locate) noexcept {
+    if (located_ == first) return nullptr;
+    locate(first, addresses_[1 - now_]);
+    located_ = first;
+    return &next();
+  }
+
   // locate(block, addresses) finds out where one lies.
   template <class Locate>
   void advance(const BlockPair& blocks, const Locate& locate) noexcept {

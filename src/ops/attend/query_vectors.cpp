@@ -5,6 +5,15 @@
 
 namespace rota::ops {
 
+void QueryVectors::prefetch(const QueryTile& tile, const SequenceHead& head, bool rotated) const noexcept {
+  const std::uint64_t bytes = stride_ * sizeof(float);
+  for (std::uint32_t i = 0; i < tile.vectors; ++i) {
+    const float* const plain = plain_of(tile.first_vector + i, head);
+    prefetch_bytes(plain, bytes);
+    if (rotated) prefetch_bytes(rotated_of(plain), bytes);
+  }
+}
+
 void QueryVectors::begin_tile(const QueryTile& tile, const SequenceHead& head) noexcept {
   count_ = tile.vectors;
   seen_by_all_ = {0, ~std::uint64_t{0}};
@@ -20,10 +29,8 @@ void QueryVectors::prepare(std::uint32_t i, std::uint32_t vector, const Sequence
   const PlanSequence& sequence = *head.sequence;
   const std::uint64_t query_token = vector / p_.group;
   const std::uint64_t query_head = head.head * p_.group + vector % p_.group;
-  const std::uint64_t heads = std::uint64_t{p_.kv_heads} * p_.group;
-  const std::uint64_t index = (sequence.first_query_token + query_token) * heads + query_head;
-  query_[i] = queries_ + query_header(static_cast<std::uint32_t>(heads)) + index * stride_;
-  rotated_[i] = query_[i] + p_.tokens * heads * stride_;
+  query_[i] = plain_of(vector, head);
+  rotated_[i] = rotated_of(query_[i]);
   slope_[i] = queries_[query_head];
   logit_scale_[i] = is_plain(i) ? kLog2OfE : 1.0F;
   seen_[i] = {0, sequence.tokens};  // as far as ranges go

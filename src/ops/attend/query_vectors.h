@@ -15,6 +15,8 @@ class QueryVectors {
   QueryVectors(const AttendSplitParams& params, const float* queries, std::uint32_t stride) noexcept
       : p_(params), queries_(queries), stride_(stride) {}
 
+  // Another thread may have written them, and a line takes as long from its cache as from memory.
+  void prefetch(const QueryTile& tile, const SequenceHead& head, bool rotated) const noexcept;
   void begin_tile(const QueryTile& tile, const SequenceHead& head) noexcept;
   void begin_block(const HeadBlock& block) noexcept;
 
@@ -37,6 +39,15 @@ class QueryVectors {
   void finish_logits(float* logits) const noexcept;
 
  private:
+  std::uint64_t heads() const noexcept { return std::uint64_t{p_.kv_heads} * p_.group; }
+  // A vector of a tile as it came, and rotated.
+  const float* plain_of(std::uint32_t vector, const SequenceHead& head) const noexcept {
+    const std::uint64_t token = head.sequence->first_query_token + vector / p_.group;
+    const std::uint64_t index = token * heads() + head.head * p_.group + vector % p_.group;
+    return queries_ + query_header(static_cast<std::uint32_t>(heads())) + index * stride_;
+  }
+  const float* rotated_of(const float* plain) const noexcept { return plain + p_.tokens * heads() * stride_; }
+
   void prepare(std::uint32_t i, std::uint32_t vector, const SequenceHead& head) noexcept;
 
   // Whether logits are products and nothing else.

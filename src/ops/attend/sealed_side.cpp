@@ -11,6 +11,15 @@ namespace {
 
 constexpr float kZeros[kMaxAttendDim] = {};
 
+// The tiles of a block in which it has keys.
+struct TileSpan {
+  std::uint64_t first, count;
+};
+TileSpan tiles_of(const HeadBlock& block) noexcept {
+  const std::uint64_t first = block.keys.begin % kKeyBlock / kTileTokens;
+  return {first, (block.keys.end - 1) % kKeyBlock / kTileTokens + 1 - first};
+}
+
 }  // namespace
 
 SealedTiles::SealedTiles(const SideMemory& memory, const TileOrder& order, MatrixScratch& scratch) noexcept
@@ -27,15 +36,31 @@ SealedTiles::SealedTiles(const SideMemory& memory, const TileOrder& order, Matri
   if (memory.bits() == 8) table_[0] = static_cast<std::uint8_t>(more ^ 128);  // codes are 128 more than their levels
 }
 
+void SealedTiles::prefetch(const HeadBlock& first) noexcept {
+  const TileAddresses* const addresses = addresses_.begin(
+      first, [&](const HeadBlock& block, TileAddresses& tiles) { memory_.locate_tiles(block, tiles); });
+  if (addresses == nullptr) return;
+  const TileSpan span = tiles_of(first);
+  for (std::uint64_t i = 0; i < span.count; ++i) {
+    prefetch_bytes((*addresses)[span.first + i].low, memory_.tile_size());
+  }
+}
+
 void SealedTiles::advance(const BlockPair& blocks) noexcept {
   addresses_.advance(blocks, [&](const HeadBlock& block, TileAddresses& tiles) { memory_.locate_tiles(block, tiles); });
-  const KeyRange& keys = blocks.now.keys;
-  first_ = keys.begin % kKeyBlock / kTileTokens;
-  const std::uint64_t last = (keys.end - 1) % kKeyBlock / kTileTokens;
+  const TileSpan next = tiles_of(blocks.next);
+  const std::uint64_t parts = next.count == 1 ? 4 : next.count == 2 ? 2 : 1;  // of each tile
+  stream_bytes_ = memory_.tile_size() / parts;
+  for (std::uint64_t i = 0; i < kBlockTiles; ++i) {
+    const std::uint64_t tile = next.first + std::min(i / parts, next.count - 1);
+    streams_[i] = addresses_.next()[tile].low + i % parts * stream_bytes_;
+  }
+  const TileSpan now = tiles_of(blocks.now);
+  first_ = now.first;
   tiles_.count = 0;
   tiles_.dim = memory_.dim();
   tiles_.table = table_;
-  for (std::uint64_t nth = first_; nth <= last; ++nth) {
+  for (std::uint64_t nth = first_; nth < first_ + now.count; ++nth) {
     const std::uint64_t quarter = tiles_.count * (memory_.tile_size() / kBlockTiles);
     const TileAddress& address = addresses_.now()[nth];
     Tile& tile = tiles_.at[tiles_.count++];
@@ -43,8 +68,15 @@ void SealedTiles::advance(const BlockPair& blocks) noexcept {
     tile.high = address.low + memory_.high_plane();
     tile.scales = address.scales;
     for (std::uint64_t i = 0; i < kBlockTiles; ++i) {
-      tile.prefetches[i] = reinterpret_cast<std::uintptr_t>(addresses_.next()[i].low) + quarter;
+      tile.prefetches[i] = reinterpret_cast<std::uintptr_t>(streams_[i]) + quarter;
     }
+  }
+}
+
+void SealedTiles::prefetch_rest() const noexcept {
+  const std::uint64_t done = tiles_.count * (memory_.tile_size() / kBlockTiles);
+  for (std::uint64_t at = done; at < stream_bytes_; at += kLineBytes) {
+    for (const std::byte* const stream : streams_) prefetch_bytes(stream + at, kLineBytes);
   }
 }
 
@@ -101,13 +133,15 @@ void SealedKeys::find_logits(const BlockPair& blocks, const QueryVectors& vector
   if (work_.way == TileWay::matrix) {
     simd_.matrix->dot_keys[terms_of(memory_.bits()) - 1](
         tiles_.tiles(), {query_bytes_, starts_, query_scale_, means, queries, logits}, tiles_.in_matrix(work_, decode));
-    return;
+  } else {
+    tiles_.multiply(
+        work_, simd_.tile.dot_keys, decode,
+        [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
+          dot(some, {query_bytes_, starts_, query_scale_, means + nth * queries, queries, logits + nth * kTileTokens},
+              first);
+        });
   }
-  tiles_.multiply(
-      work_, simd_.tile.dot_keys, decode, [&](const Tiles& some, std::uint64_t nth, DotKeys dot, std::uint32_t first) {
-        dot(some, {query_bytes_, starts_, query_scale_, means + nth * queries, queries, logits + nth * kTileTokens},
-            first);
-      });
+  tiles_.prefetch_rest();
 }
 
 void SealedValues::add(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept {
@@ -125,12 +159,13 @@ void SealedValues::add(const BlockPair& blocks, const QueryVectors& vectors, Onl
   if (work_.way == TileWay::matrix) {
     simd_.matrix->add_values[terms_of(memory_.bits()) - 1](tiles_.tiles(), weights_from(tiles_.first()),
                                                            tiles_.in_matrix(work_, decode));
-    return;
+  } else {
+    tiles_.multiply(work_, simd_.tile.add_values, decode,
+                    [&](const Tiles& some, std::uint64_t nth, AddValues add_some, std::uint32_t first) {
+                      add_some(some, weights_from(tiles_.first() + nth), first);
+                    });
   }
-  tiles_.multiply(work_, simd_.tile.add_values, decode,
-                  [&](const Tiles& some, std::uint64_t nth, AddValues add_some, std::uint32_t first) {
-                    add_some(some, weights_from(tiles_.first() + nth), first);
-                  });
+  tiles_.prefetch_rest();
 }
 
 SealedValues::VectorPlace SealedValues::place_of(std::uint32_t vector) noexcept {

@@ -55,11 +55,19 @@ TileWork tile_work(const SideMemory& side, const TileKernels<Kernel>& kernels, c
 }
 
 // One side's tiles of a key block.
+//
+// While tiles are multiplied, as many lines are prefetched of the next block's, in four streams of one length. What is
+// left of them, where the next block has more tiles, is prefetched afterwards.
+//
+//   tiles of the next block    |  0  |  1  |  2  |  3  |      |  0  |  1  |      |  0  |
+//   streams                    |  0  |  1  |  2  |  3  |      | 0| 1| 2| 3|      |0|1|2|3|
 class SealedTiles {
  public:
   SealedTiles(const SideMemory& memory, const TileOrder& order, MatrixScratch& scratch) noexcept;
 
+  void prefetch(const HeadBlock& first) noexcept;
   void advance(const BlockPair& blocks) noexcept;
+  void prefetch_rest() const noexcept;
 
   const Tiles& tiles() const noexcept { return tiles_; }
   std::uint64_t first() const noexcept { return first_; }  // tile's index in the block
@@ -99,6 +107,8 @@ class SealedTiles {
   PrefetchedBlocks<TileAddresses> addresses_;
   Tiles tiles_{};
   std::uint64_t first_ = 0;
+  std::array<const std::byte*, kBlockTiles> streams_{};
+  std::uint64_t stream_bytes_ = 0;
   alignas(64) std::uint8_t table_[64];
 };
 
@@ -107,6 +117,7 @@ class SealedKeys {
   SealedKeys(const SideMemory& memory, const AttendSimd& simd, MatrixScratch& scratch, PageMeans& means) noexcept
       : memory_(memory), simd_(simd), means_(means), tiles_(memory, simd.tile.order, scratch) {}
 
+  void prefetch(const HeadBlock& first) noexcept { tiles_.prefetch(first); }
   void begin_tile(const QueryVectors& vectors) noexcept;
   void find_logits(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
 
@@ -128,6 +139,7 @@ class SealedValues {
   SealedValues(const SideMemory& memory, const AttendSimd& simd, MatrixScratch& scratch) noexcept
       : memory_(memory), simd_(simd), tiles_(memory, simd.tile.order, scratch) {}
 
+  void prefetch(const HeadBlock& first) noexcept { tiles_.prefetch(first); }
   void begin_tile(std::uint32_t vectors) noexcept { work_ = tile_work(memory_, simd_.tile.add_values, simd_, vectors); }
   void add(const BlockPair& blocks, const QueryVectors& vectors, OnlineSoftmax& softmax) noexcept;
 

@@ -58,8 +58,8 @@ void SideMemory::locate_tiles(const HeadBlock& block, TileAddresses& tiles) cons
     const std::byte* const scales = in_page + scales_at_ + 2 * tile * kTileTokens;
     tiles[nth] = {in_page + tiles_at_ + tile * tile_bytes_, scales};
     // Scales and means are prefetched at once: they are needed before codes are, and there are few.
-    const std::byte* const end = scales + std::size_t{2} * kTileTokens;
-    for (const std::byte* at = tile == 0 ? in_page : scales; at < end; at += kLineBytes) __builtin_prefetch(at, 0, 2);
+    const std::byte* const from = tile == 0 ? in_page : scales;
+    prefetch_bytes(from, static_cast<std::uint64_t>(scales - from) + std::uint64_t{2} * kTileTokens);
   }
 }
 

@@ -151,7 +151,7 @@ class PageSealer {
 void seal_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   auto& sealer = call.emplace<PageSealer>(call, isa);
   for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
-    sealer.seal(row, std::min(row + 1, call.last_item - 1));
+    sealer.seal(row, call.after(row));
   }
   const std::size_t counter = call.params_as<SealParams>().counter;
   runtime::add_to_counter(call.bound[kSealBindingCounter] + sizeof(uint) * counter, sealer.non_finite());
