@@ -59,6 +59,11 @@ TEST(Cpuid, WhatTheSystemDoesNotSaveIsNotUsed) {
 TEST(Cpuid, AgreesWithTheCompilersOwn) {
   __builtin_cpu_init();
   std::size_t compared = 0;
+#if defined(__clang__)
+  constexpr auto kTileBit = bit_AMXTILE, kInt8Bit = bit_AMXINT8;
+#else
+  constexpr auto kTileBit = bit_AMX_TILE, kInt8Bit = bit_AMX_INT8;
+#endif
 // The builtin takes a literal only. A CPU may have a bit's neighbour, too: the bit is compared as well.
 #define ROTA_EXPECT_AS_COMPILER(of, flag, mask)                                          \
   {                                                                                      \
@@ -81,8 +86,8 @@ TEST(Cpuid, AgreesWithTheCompilersOwn) {
   ROTA_EXPECT_AS_COMPILER(avx512vbmi, "avx512vbmi", bit_AVX512VBMI)
   ROTA_EXPECT_AS_COMPILER(avx512vnni, "avx512vnni", bit_AVX512VNNI)
   ROTA_EXPECT_AS_COMPILER(avx512bf16, "avx512bf16", bit_AVX512BF16)
-  ROTA_EXPECT_AS_COMPILER(amx_tile, "amx-tile", bit_AMX_TILE)
-  ROTA_EXPECT_AS_COMPILER(amx_int8, "amx-int8", bit_AMX_INT8)
+  ROTA_EXPECT_AS_COMPILER(amx_tile, "amx-tile", kTileBit)
+  ROTA_EXPECT_AS_COMPILER(amx_int8, "amx-int8", kInt8Bit)
 #undef ROTA_EXPECT_AS_COMPILER
   EXPECT_EQ(compared, kX86Features.size());
 }
