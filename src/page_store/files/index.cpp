@@ -115,8 +115,10 @@ Index::Tried Index::try_once(Access access, Deadline deadline, const Work& work)
 Index::Tried Index::open_file(Connection& connection, FileId file, Deadline deadline) const {
   connection.close();
   if (file == FileId{}) return {Error{Errc::io, "page store: the index is missing"}, file};
+  // Whoever removes the file by hand takes no lock, and may do so at any time: then there is none, as above.
+  const auto left = [&] { return file_at(folder_->index_path()) == file ? std::nullopt : std::optional(FileId{}); };
   auto opened = Database::open(folder_->index_path());
-  if (!opened) return {.status = opened.error()};
+  if (!opened) return {opened.error(), left()};
   Database& database = **opened;
   database.set_deadline(deadline);
   auto rows = std::make_unique<Rows>(database);
@@ -124,7 +126,7 @@ Index::Tried Index::open_file(Connection& connection, FileId file, Deadline dead
   if (status.ok()) status = database.run(kAsConnection);
   if (!status) {
     const bool is_spoiled = database.is_spoiled();
-    return {std::move(status), is_spoiled ? std::optional(file) : std::nullopt};
+    return {std::move(status), is_spoiled ? std::optional(file) : left()};
   }
   connection.database = std::move(opened).value();
   connection.rows = std::move(rows);
