@@ -10,11 +10,12 @@ void DenseRowsOfSide::prefetch(const HeadBlock& first) noexcept {
       rows_.begin(first, [&](const HeadBlock& block, RowAddresses& at) { memory_.locate_rows(block, at); });
   if (rows == nullptr) return;
   const auto all = std::span(*rows).subspan(first.keys.begin - first.first(), first.keys.end - first.keys.begin);
-  for (std::size_t row = 0; row < all.size();) {
-    const std::byte* const from = all[row];
-    const std::byte* to = from + row_bytes();
-    while (++row < all.size() && all[row] == to) to += row_bytes();
+  const std::byte* from = all.front();
+  for (std::size_t row = 0; row < all.size(); ++row) {  // those that follow each other at once
+    const std::byte* const to = all[row] + row_bytes();
+    if (row + 1 < all.size() && all[row + 1] == to) continue;
     prefetch_bytes(from, static_cast<std::uint64_t>(to - from));
+    if (row + 1 < all.size()) from = all[row + 1];
   }
 }
 

@@ -25,7 +25,7 @@ class DenseRowsOfSide {
 
  private:
   void spread(const KeyRange& now, const HeadBlock& next) noexcept;
-  std::uint64_t row_bytes() const noexcept { return memory_.dim() * info(memory_.dtype()).bytes; }
+  std::uint64_t row_bytes() const noexcept { return std::uint64_t{memory_.dim()} * info(memory_.dtype()).bytes; }
 
   const SideMemory& memory_;
   std::uint64_t first_ = 0;

@@ -131,7 +131,7 @@ class SealedKeys {
   TileWork work_;
   float query_scale_[kCpuVectors];
   std::int32_t starts_[2 * kCpuVectors];
-  alignas(64) std::byte query_bytes_[2 * kCpuVectors * kMaxAttendDim + kReadBeyond];
+  alignas(64) std::byte query_bytes_[std::size_t{2} * kCpuVectors * kMaxAttendDim + kReadBeyond];
 };
 
 class SealedValues {
@@ -163,7 +163,7 @@ class SealedValues {
   float weight_scales_[kCpuVectors * kBlockTiles];
   std::uint32_t quads_[kTileTokens / 4];  // of the block whose vectors are weighed
   std::int32_t weight_starts_[2 * kCpuVectors * kBlockTiles];
-  alignas(64) std::byte weight_bytes_[2 * kCpuVectors * kKeyBlock + kReadBeyond];
+  alignas(64) std::byte weight_bytes_[std::size_t{2} * kCpuVectors * kKeyBlock + kReadBeyond];
 };
 
 }  // namespace rota::ops

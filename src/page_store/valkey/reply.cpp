@@ -202,7 +202,8 @@ Result<std::unique_ptr<Reply>> ReplyReader::next(const ReplyLimit& most, SpareTe
 bool ReplyReader::may_wait(const ReplyLimit& most) const {
   const std::string_view here(reader_->buf + reader_->pos, reader_->len - reader_->pos);
   if (here.size() <= kSlackBytes) return true;
-  return here.size() <= most.bytes + kSlackBytes && here.substr(0, kSlackBytes).find(kLineEnd) != here.npos;
+  return here.size() <= most.bytes + kSlackBytes &&
+         here.substr(0, kSlackBytes).find(kLineEnd) != std::string_view::npos;
 }
 
 Result<std::unique_ptr<Reply>> ReplyReader::next_long() {
