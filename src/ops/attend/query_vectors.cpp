@@ -6,8 +6,9 @@
 namespace rota::ops {
 
 void QueryVectors::prefetch(const QueryTile& tile, const SequenceHead& head, bool rotated) const noexcept {
+  constexpr std::uint32_t kMost = 8;  // of many the later ones arrive while the first ones are prepared
   const std::uint64_t bytes = stride_ * sizeof(float);
-  for (std::uint32_t i = 0; i < tile.vectors; ++i) {
+  for (std::uint32_t i = 0; i < std::min(tile.vectors, kMost); ++i) {
     const float* const plain = plain_of(tile.first_vector + i, head);
     prefetch_bytes(plain, bytes);
     if (rotated) prefetch_bytes(rotated_of(plain), bytes);
