@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <system_error>
 
 #include "core/error.h"
@@ -181,6 +182,8 @@ Result<std::uint64_t> Connection::send() {
 }
 
 Result<std::uint64_t> Connection::receive() {
+  std::optional<NoPipeSignal> quiet;
+  if (tls_ != nullptr) quiet.emplace();  // TLS may answer while it reads, such as with an alert
   std::uint64_t all_bytes = 0;
   // What TLS has read of the socket nobody else tells of.
   const auto has_more = [&] { return tls_ != nullptr && SSL_pending(tls_) > 0; };
