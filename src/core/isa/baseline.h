@@ -22,10 +22,10 @@ ROTA_SIMD_INLINE Bytes low_bytes(U32s numbers) noexcept {
   return bytes;
 }
 
-// One of 16 bytes for each code.
-using Table16 = U8s;
-ROTA_SIMD_INLINE Table16 load_table(const std::uint8_t* table) noexcept { return load_bits<Table16>(table); }
-ROTA_SIMD_INLINE U8s look_up_16(Table16 table, U8s codes) noexcept {
+// One of 16 bytes for each code. Not inlined: each look-up would have places on the stack of its own, 100 KiB in all.
+using Table16 = const std::uint8_t*;
+ROTA_SIMD_INLINE Table16 load_table(const std::uint8_t* table) noexcept { return table; }
+[[gnu::noinline]] inline U8s look_up_16(Table16 table, U8s codes) noexcept {
   U8s found = {};
   for (std::uint64_t i = 0; i < sizeof(codes); ++i) found[i] = table[codes[i]];
   return found;

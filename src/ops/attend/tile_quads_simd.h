@@ -12,6 +12,8 @@
 #include "ops/attend/tile_simd.h"
 #endif
 
+#if defined(ROTA_ISA_DOTPROD)
+
 namespace rota::ops::ROTA_ISA {
 
 using simd::kQuadsTogether;
@@ -226,3 +228,5 @@ ROTA_SIMD void add_values(const Tiles& tiles, const ValueWeights& weights, std::
 }
 
 }  // namespace rota::ops::ROTA_ISA
+
+#endif

@@ -8,9 +8,9 @@
 namespace rota::codec {
 namespace {
 
-constexpr std::uint32_t kBits = 4, kLevels = 8;  // positive ones: 8, 24, ... 120
+constexpr std::uint32_t kBits = 4, kLevels = 8;  // positive ones: 4, 12, ... 60
 constexpr double kStep = 0.3352;                 // of the best even levels, in standard deviations: Max, 1960
-constexpr double kUnit = kStep / 16;
+constexpr double kUnit = kStep / 8;
 
 }  // namespace
 
@@ -35,8 +35,8 @@ Table table_of(const Even& /*codec*/, const PageFormat& format) noexcept {
     table[ops::kInverses + 2 * c] = static_cast<std::uint32_t>(std::frexp(inverse, &exponent) * 0x1p32);
     table[ops::kInverses + 2 * c + 1] = static_cast<std::uint32_t>(32 - exponent);
   }
-  for (std::uint32_t i = 0; i < kLevels; ++i) table[ops::kMagnitudes + i] = 16 * i + 8;
-  for (std::uint32_t i = 0; i + 1 < kLevels; ++i) table[ops::kEdges + i] = 32 * (i + 1);
+  for (std::uint32_t i = 0; i < kLevels; ++i) table[ops::kMagnitudes + i] = 8 * i + 4;
+  for (std::uint32_t i = 0; i + 1 < kLevels; ++i) table[ops::kEdges + i] = 16 * (i + 1);
   return table;
 }
 
