@@ -11,19 +11,17 @@ constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 60;  // of a command, s
 
 Stage Stage::first_of(std::span<const runtime::Command> commands) noexcept {
   Stage stage;
-  for (const runtime::Command& command : commands) {
-    if (stage.count_ == kMost || (stage.count_ > 0 && command.barrier_before)) break;
-    stage.add(command);
+  std::uint64_t items = 0;
+  std::size_t count = 0;
+  while (count < std::min(commands.size(), kMost) && (count == 0 || !commands[count].barrier_before)) {
+    const runtime::Dispatch& dispatch = commands[count].dispatch;
+    items += dispatch.items;
+    stage.last_[count++] = items;
+    const std::uint64_t item_bytes = std::max<std::uint64_t>(dispatch.item_bytes, 1);
+    stage.bytes_ += std::min(detail::saturating_multiply(dispatch.items, item_bytes), kMostBytes);
   }
+  stage.commands_ = commands.first(count);
   return stage;
-}
-
-void Stage::add(const runtime::Command& command) noexcept {
-  const runtime::Dispatch& dispatch = command.dispatch;
-  last_[count_] = (count_ == 0 ? 0 : last_[count_ - 1]) + dispatch.items;
-  parts_[count_++] = {command.kernel->cpu, command.cpu_call()};
-  const std::uint64_t item_bytes = std::max<std::uint64_t>(dispatch.item_bytes, 1);
-  bytes_ += std::min(detail::saturating_multiply(dispatch.items, item_bytes), kMostBytes);
 }
 
 std::uint64_t Stage::items_of(std::uint64_t bytes) const noexcept {
@@ -32,14 +30,14 @@ std::uint64_t Stage::items_of(std::uint64_t bytes) const noexcept {
 
 void Stage::run(const core::SharedLoop::Slice& slice, runtime::WorkerScratch* scratch) const noexcept {
   std::uint64_t first = 0;
-  for (std::size_t i = 0; i < count_; first = last_[i++]) {
+  for (std::size_t i = 0; i < size(); first = last_[i++]) {
     if (slice.begin >= last_[i] || slice.end <= first) continue;
-    runtime::CpuCall share = parts_[i].call;
+    runtime::CpuCall share = commands_[i].cpu_call();
     share.first_item = std::max(slice.begin, first) - first;
     share.last_item = std::min(slice.end, last_[i]) - first;
     share.next_item = slice.next && *slice.next < last_[i] ? *slice.next - first : share.last_item - 1;
     share.scratch = scratch;
-    parts_[i].kernel(share);
+    commands_[i].kernel->cpu(share);
   }
 }
 

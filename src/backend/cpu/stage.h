@@ -17,11 +17,11 @@ namespace rota::cpu {
 //   items      0 ... |         | 0 .. 7, 8 .. 23, 24 .. 31 |         | 0 ...
 class Stage {
  public:
-  // The first of the commands, of which there is one at least.
+  // The first of the commands, of which there is one at least. It is theirs as long as they are there.
   static Stage first_of(std::span<const runtime::Command> commands) noexcept;
 
-  std::size_t size() const noexcept { return count_; }
-  std::uint64_t items() const noexcept { return last_[count_ - 1]; }
+  std::size_t size() const noexcept { return commands_.size(); }
+  std::uint64_t items() const noexcept { return last_[size() - 1]; }
   std::uint64_t bytes() const noexcept { return bytes_; }  // about what they move
   std::uint64_t items_of(std::uint64_t bytes) const noexcept;
 
@@ -31,16 +31,8 @@ class Stage {
  private:
   static constexpr std::size_t kMost = 8;
 
-  void add(const runtime::Command& command) noexcept;
-
-  struct Part {
-    void (*kernel)(const runtime::CpuCall&) noexcept;
-    runtime::CpuCall call;
-  };
-
-  std::array<Part, kMost> parts_;
+  std::span<const runtime::Command> commands_;
   std::array<std::uint64_t, kMost> last_{};  // one behind each one's items
-  std::size_t count_ = 0;
   std::uint64_t bytes_ = 0;
 };
 

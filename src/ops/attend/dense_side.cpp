@@ -6,8 +6,7 @@
 namespace rota::ops {
 
 void DenseRowsOfSide::prefetch(const HeadBlock& first) noexcept {
-  const RowAddresses* const rows =
-      rows_.begin(first, [&](const HeadBlock& block, RowAddresses& at) { memory_.locate_rows(block, at); });
+  const RowAddresses* const rows = rows_.begin(memory_, first);
   if (rows == nullptr) return;
   const auto all = std::span(*rows).subspan(first.keys.begin - first.first(), first.keys.end - first.keys.begin);
   const std::byte* from = all.front();
@@ -21,7 +20,7 @@ void DenseRowsOfSide::prefetch(const HeadBlock& first) noexcept {
 
 void DenseRowsOfSide::advance(const BlockPair& blocks) noexcept {
   first_ = blocks.now.first();
-  rows_.advance(blocks, [&](const HeadBlock& block, RowAddresses& rows) { memory_.locate_rows(block, rows); });
+  rows_.advance(memory_, blocks);
   const auto is_whole = [](const KeyRange& keys) { return keys.end - keys.begin == kKeyBlock; };
   whole_ = is_whole(blocks.now.keys) && is_whole(blocks.next.keys);
   if (!whole_) spread(blocks.now.keys, blocks.next);

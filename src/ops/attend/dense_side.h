@@ -29,7 +29,7 @@ class DenseRowsOfSide {
 
   const SideMemory& memory_;
   std::uint64_t first_ = 0;
-  PrefetchedBlocks<RowAddresses> rows_;
+  PrefetchedBlocks<RowAddresses, &SideMemory::locate_rows> rows_;
   bool whole_ = true;        // both blocks
   RowAddresses prefetches_;  // otherwise
   // Of the next block, [row] in each quarter: those that it has, and from which one on they have no place.

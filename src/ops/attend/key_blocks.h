@@ -44,25 +44,25 @@ struct BlockPair {
   HeadBlock now, next;
 };
 
-// One side's addresses of both. What was next is not located again when its turn comes.
-template <class Addresses>
+// One side's addresses of both, found by a member of its memory. What was next is not located again when its turn
+// comes.
+template <class Addresses, auto kLocate>
 class PrefetchedBlocks {
  public:
   // Where `first` lies, as what is next, if it was not that before: nothing has prefetched it then. Otherwise null.
-  template <class Locate>
-  const Addresses* begin(const HeadBlock& first, const Locate& locate) noexcept {
+  template <class Memory>
+  const Addresses* begin(const Memory& memory, const HeadBlock& first) noexcept {
     if (located_ == first) return nullptr;
-    locate(first, addresses_[1 - now_]);
+    (memory.*kLocate)(first, addresses_[1 - now_]);
     located_ = first;
     return &next();
   }
 
-  // locate(block, addresses) finds out where one lies.
-  template <class Locate>
-  void advance(const BlockPair& blocks, const Locate& locate) noexcept {
+  template <class Memory>
+  void advance(const Memory& memory, const BlockPair& blocks) noexcept {
     now_ = 1 - now_;
-    if (located_ != blocks.now) locate(blocks.now, addresses_[now_]);
-    locate(blocks.next, addresses_[1 - now_]);
+    if (located_ != blocks.now) (memory.*kLocate)(blocks.now, addresses_[now_]);
+    (memory.*kLocate)(blocks.next, addresses_[1 - now_]);
     located_ = blocks.next;
   }
 

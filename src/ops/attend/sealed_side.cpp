@@ -37,8 +37,7 @@ SealedTiles::SealedTiles(const SideMemory& memory, const TileOrder& order, Matri
 }
 
 void SealedTiles::prefetch(const HeadBlock& first) noexcept {
-  const TileAddresses* const addresses = addresses_.begin(
-      first, [&](const HeadBlock& block, TileAddresses& tiles) { memory_.locate_tiles(block, tiles); });
+  const TileAddresses* const addresses = addresses_.begin(memory_, first);
   if (addresses == nullptr) return;
   const TileSpan span = tiles_of(first);
   for (std::uint64_t i = 0; i < span.count; ++i) {
@@ -47,7 +46,7 @@ void SealedTiles::prefetch(const HeadBlock& first) noexcept {
 }
 
 void SealedTiles::advance(const BlockPair& blocks) noexcept {
-  addresses_.advance(blocks, [&](const HeadBlock& block, TileAddresses& tiles) { memory_.locate_tiles(block, tiles); });
+  addresses_.advance(memory_, blocks);
   const TileSpan next = tiles_of(blocks.next);
   const std::uint64_t parts = next.count == 1 ? 4 : next.count == 2 ? 2 : 1;  // of each tile
   stream_bytes_ = memory_.tile_size() / parts;

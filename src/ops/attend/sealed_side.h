@@ -104,7 +104,7 @@ class SealedTiles {
  private:
   const SideMemory& memory_;
   MatrixScratch& scratch_;
-  PrefetchedBlocks<TileAddresses> addresses_;
+  PrefetchedBlocks<TileAddresses, &SideMemory::locate_tiles> addresses_;
   Tiles tiles_{};
   std::uint64_t first_ = 0;
   std::array<const std::byte*, kBlockTiles> streams_{};
