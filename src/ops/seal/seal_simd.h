@@ -35,16 +35,6 @@ ROTA_SIMD_INLINE std::int64_t largest_of(I64s bits) noexcept {
   return largest;
 }
 
-ROTA_SIMD_INLINE I32s larger_of(I32s a, I32s b) noexcept { return a > b ? a : b; }
-
-ROTA_SIMD_INLINE std::int32_t largest_of(I32s v) noexcept {
-  if constexpr (kLanes >= 16) v = larger_of(v, simd::swap_neighbours<8 % kLanes>(v));
-  if constexpr (kLanes >= 8) v = larger_of(v, simd::swap_neighbours<4 % kLanes>(v));
-  v = larger_of(v, simd::swap_neighbours<2>(v));
-  v = larger_of(v, simd::swap_neighbours<1>(v));
-  return v[0];
-}
-
 // What a token's rotation starts from: its values, or less the mean `centred`; the largest magnitude of it.
 struct Start {
   double largest;
@@ -57,9 +47,9 @@ ROTA_SIMD_INLINE Start load_row(const std::byte* row, std::uint64_t dim, TokenSc
     const F32s values = simd::load<DType::f16>(row + 2 * i);
     store(values, scratch.values + i);
     const I32s bits = simd::same_bits<I32s>(values) & std::numeric_limits<std::int32_t>::max();
-    largest = bits > largest ? bits : largest;
+    largest = Larger::of(bits, largest);
   }
-  return {static_cast<double>(std::bit_cast<float>(largest_of(largest))), false};
+  return {static_cast<double>(std::bit_cast<float>(combined<Larger>(largest))), false};
 }
 
 // The mean is left alone where removing it makes the sum of magnitudes larger.
@@ -145,7 +135,7 @@ ROTA_SIMD_INLINE Reduced reduce(const std::int32_t* rotated, std::uint64_t dim, 
     const I32s value = load<I32s>(rotated + i);
     any |= simd::same_bits<U32s>(value < 0 ? -value : value);
   }
-  const int shift = std::max(top_bit(or_of(any)) - 14, 0);
+  const int shift = std::max(top_bit(combined<Or>(any)) - 14, 0);
   const I32s half_way = I32s{} + (shift == 0 ? 0 : 1 << (shift - 1));
   U32s upper = {};
   U32s lower = {};
@@ -159,7 +149,7 @@ ROTA_SIMD_INLINE Reduced reduce(const std::int32_t* rotated, std::uint64_t dim, 
     lower += squares & 0xffffU;
   }
   std::memset(scratch.reduced + dim, 0, 2 * sizeof(I16s));
-  return {shift, length_from(sum_of(upper), sum_of(lower))};
+  return {shift, length_from(combined<simd::Sum>(upper), combined<simd::Sum>(lower))};
 }
 
 // Magnitudes, twice in steps: each a byte.
@@ -245,7 +235,7 @@ struct Sums {
   // The zeros behind the last dim have levels, too.
   ROTA_SIMD_INLINE Fit fit(const LevelCells& cells, std::uint64_t dim) const noexcept {
     const auto zeros = static_cast<std::uint32_t>((kByteLanes - dim % kByteLanes) % kByteLanes);
-    return {sum_of(dot), sum_of(norm) - zeros * cells.level[0] * cells.level[0]};
+    return {combined<simd::Sum>(dot), combined<simd::Sum>(norm) - zeros * cells.level[0] * cells.level[0]};
   }
 };
 

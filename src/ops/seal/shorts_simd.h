@@ -179,19 +179,20 @@ ROTA_SIMD_INLINE HalfI32s truncated(F64s values) noexcept {
 #endif
 }
 
-ROTA_SIMD_INLINE std::uint32_t sum_of(U32s v) noexcept {
-  if constexpr (kLanes >= 16) v += simd::swap_neighbours<8 % kLanes>(v);
-  if constexpr (kLanes >= 8) v += simd::swap_neighbours<4 % kLanes>(v);
-  v += simd::swap_neighbours<2>(v);
-  v += simd::swap_neighbours<1>(v);
-  return v[0];
-}
+struct Or {
+  ROTA_SIMD_INLINE static U32s of(U32s a, U32s b) noexcept { return a | b; }
+};
+struct Larger {
+  ROTA_SIMD_INLINE static I32s of(I32s a, I32s b) noexcept { return a > b ? a : b; }
+};
 
-ROTA_SIMD_INLINE std::uint32_t or_of(U32s v) noexcept {
-  if constexpr (kLanes >= 16) v |= simd::swap_neighbours<8 % kLanes>(v);
-  if constexpr (kLanes >= 8) v |= simd::swap_neighbours<4 % kLanes>(v);
-  v |= simd::swap_neighbours<2>(v);
-  v |= simd::swap_neighbours<1>(v);
+// All numbers of a vector, combined into one.
+template <class Combined, class Vector>
+ROTA_SIMD_INLINE auto combined(Vector v) noexcept {
+  if constexpr (kLanes >= 16) v = Combined::of(v, simd::swap_neighbours<8 % kLanes>(v));
+  if constexpr (kLanes >= 8) v = Combined::of(v, simd::swap_neighbours<4 % kLanes>(v));
+  v = Combined::of(v, simd::swap_neighbours<2>(v));
+  v = Combined::of(v, simd::swap_neighbours<1>(v));
   return v[0];
 }
 
