@@ -1,6 +1,5 @@
 #include "core/shared_loop.h"
 
-#include <algorithm>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -40,13 +39,10 @@ void spin_once(std::uint32_t turn) noexcept {
 
 // If it leaves so many items at least.
 std::optional<SharedLoop::Slice> SharedLoop::take_slice(std::uint32_t thread, std::uint64_t leave) noexcept {
-  const Size size = loop_.size;
   std::uint64_t begin = next_item_.load(std::memory_order_relaxed);
-  while (begin < size.items) {
-    const std::uint64_t left = size.items - begin;
-    const std::uint64_t slice = std::max({std::uint64_t{1}, size.min_slice, left / (threads_ * kSlicesPerThread)});
-    const std::uint64_t end = begin + std::min(slice, left);
-    if (size.items - end < leave) break;
+  while (begin < loop_.items) {
+    const std::uint64_t end = loop_.end_of(loop_.cut, begin, threads_ * kSlicesPerThread);
+    if (loop_.items - end < leave) break;
     if (next_item_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) return Slice{begin, end, thread};
   }
   return std::nullopt;
@@ -75,8 +71,9 @@ void SharedLoop::wait_until_alone() noexcept {
 }
 
 void SharedLoop::run_erased(std::uint32_t thread, const Loop& loop) noexcept {
-  if (threads_ == 1 || loop.size.items <= std::max<std::uint64_t>(loop.size.min_slice, 1)) {
-    if (loop.size.items > 0) loop.call(loop.body, {0, loop.size.items, thread});
+  if (loop.items == 0) return;
+  if (threads_ == 1 || loop.end_of(loop.cut, 0, threads_ * kSlicesPerThread) == loop.items) {
+    loop.call(loop.body, {0, loop.items, thread});
     return;
   }
   loop_ = loop;

@@ -29,16 +29,17 @@ class SharedLoop {
     std::optional<std::uint64_t> next = {};
   };
 
-  struct Size {
-    std::uint64_t items;
-    std::uint64_t min_slice;  // items of a slice, where there are as many
-  };
-
   // Calls body(slice) for slices that together are [0, items). Returns when all are done. One thread at a time.
-  template <class Body>
-  void run(std::uint32_t thread, Size size, const Body& body) noexcept {
-    run_erased(thread, {size, &body,
-                        [](const void* erased, const Slice& slice) { (*static_cast<const Body*>(erased))(slice); }});
+  // end_of(begin, slices) is where a slice ends that begins there, where what is left is for so many: behind `begin`,
+  // and at `items` at most.
+  template <class EndOf, class Body>
+  void run(std::uint32_t thread, std::uint64_t items, const EndOf& end_of, const Body& body) noexcept {
+    run_erased(thread,
+               {items, &end_of,
+                [](const void* erased, std::uint64_t begin, std::uint64_t slices) -> std::uint64_t {
+                  return (*static_cast<const EndOf*>(erased))(begin, slices);
+                },
+                &body, [](const void* erased, const Slice& slice) { (*static_cast<const Body*>(erased))(slice); }});
   }
 
   // Helps with the open loop, if there is one that this thread has not been in: `last` is its own memory of that, 0 at
@@ -47,7 +48,9 @@ class SharedLoop {
 
  private:
   struct Loop {
-    Size size;
+    std::uint64_t items = 0;
+    const void* cut = nullptr;
+    std::uint64_t (*end_of)(const void*, std::uint64_t, std::uint64_t) = nullptr;
     const void* body = nullptr;
     void (*call)(const void*, const Slice&) = nullptr;
   };

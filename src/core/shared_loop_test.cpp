@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -39,6 +40,14 @@ class Helpers {
   std::vector<std::thread> threads_;
 };
 
+// Equal slices, of `least` items where there are as many.
+auto slices_of(std::uint64_t items, std::uint64_t least) {
+  return [=](std::uint64_t begin, std::uint64_t slices) {
+    const std::uint64_t left = items - begin;
+    return begin + std::min(std::max({std::uint64_t{1}, least, left / slices}), left);
+  };
+}
+
 TEST(SharedLoop, CallsEveryItemExactlyOnce) {
   for (const std::uint32_t threads : {1U, 2U, 3U, 7U}) {
     SharedLoop loop(threads);
@@ -47,7 +56,7 @@ TEST(SharedLoop, CallsEveryItemExactlyOnce) {
       std::vector<std::atomic<int>> calls(items);
       for (const std::uint64_t min_slice : {0U, 1U, 5U, 28U, 5000U}) {
         for (auto& count : calls) count = 0;
-        loop.run(0, {items, min_slice}, [&](const SharedLoop::Slice& slice) {
+        loop.run(0, items, slices_of(items, min_slice), [&](const SharedLoop::Slice& slice) {
           ASSERT_LT(slice.begin, slice.end);
           ASSERT_TRUE(slice.end - slice.begin >= min_slice || slice.end == items);
           for (std::uint64_t i = slice.begin; i < slice.end; ++i) ++calls[i];
@@ -65,7 +74,7 @@ TEST(SharedLoop, TellsEachThreadWhereItGoesOn) {
   std::atomic<std::uint64_t> told = 0;
   for (int round = 0; round < 200; ++round) {
     std::array<std::optional<std::uint64_t>, kThreads> expected{};
-    loop.run(0, {50, 1}, [&](const SharedLoop::Slice& slice) {
+    loop.run(0, 50, slices_of(50, 1), [&](const SharedLoop::Slice& slice) {
       auto& mine = expected[slice.thread];
       ASSERT_EQ(slice.begin, mine.value_or(slice.begin));
       ASSERT_TRUE(!slice.next || *slice.next >= slice.end);
@@ -82,7 +91,7 @@ TEST(SharedLoop, TellsEachThreadWhereItGoesOn) {
 TEST(SharedLoop, NeedsNobodyToCome) {
   SharedLoop loop(7);
   std::uint64_t sum = 0;
-  loop.run(3, {100, 1}, [&](const SharedLoop::Slice& slice) {
+  loop.run(3, 100, slices_of(100, 1), [&](const SharedLoop::Slice& slice) {
     EXPECT_EQ(slice.thread, 3U);
     sum += slice.end - slice.begin;
   });
@@ -94,7 +103,7 @@ TEST(SharedLoop, SurvivesManySmallLoops) {
   const Helpers helpers(loop, 3);
   std::vector<std::uint64_t> sums(64);
   for (int round = 0; round < 2000; ++round) {
-    loop.run(0, {sums.size(), 1}, [&](const SharedLoop::Slice& slice) {
+    loop.run(0, sums.size(), slices_of(sums.size(), 1), [&](const SharedLoop::Slice& slice) {
       for (std::uint64_t i = slice.begin; i < slice.end; ++i) ++sums[i];
     });
   }
@@ -104,7 +113,7 @@ TEST(SharedLoop, SurvivesManySmallLoops) {
 TEST(SharedLoop, SmallWorkStaysOnOneThread) {
   SharedLoop loop(4);
   const Helpers helpers(loop, 3);
-  loop.run(0, {100, 100}, [](const SharedLoop::Slice& slice) {
+  loop.run(0, 100, slices_of(100, 100), [](const SharedLoop::Slice& slice) {
     EXPECT_EQ(slice.thread, 0U);
     EXPECT_EQ(slice.end - slice.begin, 100U);
   });
@@ -117,7 +126,7 @@ TEST(SharedLoop, WaitsForASlowHelper) {
   for (int round = 0; round < 20; ++round) {
     std::atomic<bool> helped = false;
     std::atomic<int> calls = 0;
-    loop.run(0, {2, 1}, [&](const SharedLoop::Slice& slice) {
+    loop.run(0, 2, slices_of(2, 1), [&](const SharedLoop::Slice& slice) {
       if (slice.thread == 1) {
         helped = true;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));

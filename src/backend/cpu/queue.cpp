@@ -135,10 +135,14 @@ void Queue::help_as_guest(Lock& lock, const Done& done) noexcept {
 }
 
 void Queue::run(const Stage& stage) noexcept {
-  const std::uint64_t min_slice = stage.bytes() < 2 * kShareBytes ? stage.items() : stage.items_of(kShareBytes);
-  if (stage.bytes() >= kWakeBytes) wake_helpers();
-  loop_.run(kLeader, {stage.items(), min_slice},
-            [&](const core::SharedLoop::Slice& slice) { stage.run(slice, &scratch_[slice.thread]); });
+  const std::uint64_t bytes = stage.bytes();
+  if (bytes >= kWakeBytes) wake_helpers();
+  loop_.run(
+      kLeader, stage.items(),
+      [&](std::uint64_t begin, std::uint64_t slices) {
+        return bytes < 2 * kShareBytes ? stage.items() : stage.slice_end(begin, slices, kShareBytes);
+      },
+      [&](const core::SharedLoop::Slice& slice) { stage.run(slice, &scratch_[slice.thread]); });
 }
 
 // With a trace, each command by itself.

@@ -14,18 +14,38 @@ Stage Stage::first_of(std::span<const runtime::Command> commands) noexcept {
   std::uint64_t items = 0;
   std::size_t count = 0;
   while (count < std::min(commands.size(), kMost) && (count == 0 || !commands[count].barrier_before)) {
-    const runtime::Dispatch& dispatch = commands[count].dispatch;
-    items += dispatch.items;
+    items += commands[count].dispatch.items;
     stage.last_[count++] = items;
-    const std::uint64_t item_bytes = std::max<std::uint64_t>(dispatch.item_bytes, 1);
-    stage.bytes_ += std::min(detail::saturating_multiply(dispatch.items, item_bytes), kMostBytes);
   }
   stage.commands_ = commands.first(count);
   return stage;
 }
 
-std::uint64_t Stage::items_of(std::uint64_t bytes) const noexcept {
-  return items() == 0 ? 0 : bytes / std::max<std::uint64_t>(bytes_ / items(), 1);
+std::uint64_t Stage::item_bytes(std::size_t command) const noexcept {
+  return std::max<std::uint64_t>(commands_[command].dispatch.item_bytes, 1);
+}
+
+std::uint64_t Stage::bytes_from(std::uint64_t item) const noexcept {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < size(); ++i) {
+    const std::uint64_t items = last_[i] - std::min(last_[i], item);
+    bytes += std::min(detail::saturating_multiply(items, item_bytes(i)), kMostBytes);
+    item = std::max(item, last_[i]);
+  }
+  return bytes;
+}
+
+std::uint64_t Stage::slice_end(std::uint64_t begin, std::uint64_t slices, std::uint64_t least_bytes) const noexcept {
+  std::uint64_t room = std::max(bytes_from(begin) / slices, least_bytes);
+  std::uint64_t end = begin;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (last_[i] <= end) continue;
+    const std::uint64_t items = std::min(last_[i] - end, room / item_bytes(i));
+    end += items;
+    room -= items * item_bytes(i);
+    if (end < last_[i]) break;
+  }
+  return std::max(end, begin + 1);
 }
 
 void Stage::run(const core::SharedLoop::Slice& slice, runtime::WorkerScratch* scratch) const noexcept {

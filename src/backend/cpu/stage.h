@@ -22,8 +22,11 @@ class Stage {
 
   std::size_t size() const noexcept { return commands_.size(); }
   std::uint64_t items() const noexcept { return last_[size() - 1]; }
-  std::uint64_t bytes() const noexcept { return bytes_; }  // about what they move
-  std::uint64_t items_of(std::uint64_t bytes) const noexcept;
+  std::uint64_t bytes() const noexcept { return bytes_from(0); }  // about what they move
+
+  // Where a slice ends that begins at an item. It has a share of what is left to move: one of so many, but no less than
+  // `least_bytes`, and one item at least.
+  std::uint64_t slice_end(std::uint64_t begin, std::uint64_t slices, std::uint64_t least_bytes) const noexcept;
 
   // A slice's items, by a thread that computes in `scratch`.
   void run(const core::SharedLoop::Slice& slice, runtime::WorkerScratch* scratch) const noexcept;
@@ -31,9 +34,11 @@ class Stage {
  private:
   static constexpr std::size_t kMost = 8;
 
+  std::uint64_t item_bytes(std::size_t command) const noexcept;
+  std::uint64_t bytes_from(std::uint64_t item) const noexcept;
+
   std::span<const runtime::Command> commands_;
   std::array<std::uint64_t, kMost> last_{};  // one behind each one's items
-  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace rota::cpu

@@ -100,13 +100,33 @@ TEST(Stage, KnowsAboutHowMuchItsCommandsMove) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   Commands commands;
   commands.add(10, 100, false).add(30, 0, false).add(10, kMost, true).add(10, kMost, false);
-  const Stage small = Stage::first_of(commands.all());
-  EXPECT_EQ(small.bytes(), 10U * 100 + 30);
-  EXPECT_EQ(small.items_of(250), 10U);
-  EXPECT_GT(Stage::first_of(commands.all().subspan(2)).bytes(), kMost / 32);
-  Commands nothing;
-  nothing.add(0, 8, false);
-  EXPECT_EQ(Stage::first_of(nothing.all()).items_of(8), 0U);
+  EXPECT_EQ(Stage::first_of(commands.all()).bytes(), 10U * 100 + 30);
+  const Stage huge = Stage::first_of(commands.all().subspan(2));
+  EXPECT_GT(huge.bytes(), kMost / 32);
+  EXPECT_EQ(huge.slice_end(0, 1, kMost), 1U);
+  EXPECT_EQ(huge.slice_end(19, 1, kMost), 20U);
+}
+
+// Not their number: ten items of 100 bytes are as much as a thousand of one.
+TEST(Stage, IsDividedByWhatItsItemsMove) {
+  Commands commands;
+  commands.add(10, 100, false).add(0, 7, false).add(1000, 1, false);
+  const Stage stage = Stage::first_of(commands.all());
+  EXPECT_EQ(stage.slice_end(0, 4, 1), 5U);
+  EXPECT_EQ(stage.slice_end(5, 4, 1), 8U);         // 375 bytes
+  EXPECT_EQ(stage.slice_end(9, 2, 1), 10 + 450U);  // of both
+  EXPECT_EQ(stage.slice_end(10, 4, 1), 10 + 250U);
+  EXPECT_EQ(stage.slice_end(0, 4, 1100), 10 + 100U);
+  EXPECT_EQ(stage.slice_end(0, 1000, 1), 1U);  // one at least
+  EXPECT_EQ(stage.slice_end(1009, 4, 1), 1010U);
+  EXPECT_EQ(stage.slice_end(0, 1, 1), stage.items());
+  std::uint64_t begin = 0;
+  while (begin < stage.items()) {
+    const std::uint64_t end = stage.slice_end(begin, 4, 50);
+    ASSERT_GT(end, begin);
+    begin = end;
+  }
+  EXPECT_EQ(begin, stage.items());
 }
 
 }  // namespace

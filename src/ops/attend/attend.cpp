@@ -43,11 +43,16 @@ constexpr runtime::Kernel kSplit{
 constexpr runtime::Kernel kMerge{
     .name = "attend_merge", .code = kernels::attend_merge::kCode, .bindings = kMergeBindings, .cpu = attend_merge_cpu};
 
+// What a work item of attend_split costs whatever its keys are, in bytes that take as long to read: a core's
+// microsecond.
+constexpr std::uint64_t kItemBytes = 16384;
+
 // What a launch is told about one side.
 struct SourceOf {
   runtime::Binding binding;
   SlotStrides strides;
   std::uint32_t format;
+  std::uint64_t key_bytes;  // about what a key of one head takes
   bool has_mean, in_units;
 };
 
@@ -69,12 +74,20 @@ SourceOf source_of(const KvSideView& view, const AttendSide& side, KeySource sou
   const auto bound = side.bound[static_cast<std::size_t>(source)].value_or(runtime::Bindable{});
   if (source == KeySource::sealed && view.sealed) {
     const SealedView& sealed = *view.sealed;
-    return {runtime::bind_in_units(sealed.buffer, bound), strides_of(sealed, bound),
-            kSealedFormat + sealed.format.bits(), sealed.format.has_mean(), true};
+    return {runtime::bind_in_units(sealed.buffer, bound),
+            strides_of(sealed, bound),
+            kSealedFormat + sealed.format.bits(),
+            page_bytes(sealed.format) / sealed.format.tokens,
+            sealed.format.has_mean(),
+            true};
   }
   const SlotView& slots = slots_of(view, source);
   const SlotStrides strides = runtime::strides_of(slots, bound);
-  return {runtime::bind_in_units(slots.buffer, bound), strides, static_cast<std::uint32_t>(slots.dtype), false,
+  return {runtime::bind_in_units(slots.buffer, bound),
+          strides,
+          static_cast<std::uint32_t>(slots.dtype),
+          slots.shape.dim * info(slots.dtype).bytes,
+          false,
           runtime::in_whole_units(slots.dtype, strides, slots.shape.dim)};
 }
 
@@ -198,6 +211,7 @@ class AttendRecording {
                                    .soft_cap = static_cast<float>(call_.soft_cap.value_or(0)),
                                    .first_partial = launch.first_partial};
     const std::uint64_t items = std::uint64_t{launch.splits} * kv_heads_;
+    const std::uint64_t item_bytes = kItemBytes + launch.keys / launch.splits * (k.key_bytes + v.key_bytes);
     recorder_.dispatch({kSplit,
                         {{kAttendSplitConstantKeyFormat, k.format},
                          {kAttendSplitConstantValueFormat, v.format},
@@ -207,9 +221,7 @@ class AttendRecording {
                          {kAttendSplitConstantHasMean, k.has_mean ? 1U : 0U},
                          {kAttendSplitConstantKeyUnits, k.in_units ? 1U : 0U},
                          {kAttendSplitConstantValueUnits, v.in_units ? 1U : 0U}},
-                        {.groups = groups_of(items),
-                         .items = items,
-                         .item_bytes = std::uint64_t{kKeyBlock} * (std::uint64_t{k_dim_} + v_dim_)}},
+                        {.groups = groups_of(items), .items = items, .item_bytes = item_bytes}},
                        params,
                        {{kAttendSplitBindingKeys, k.binding},
                         {kAttendSplitBindingValues, v.binding},

@@ -28,6 +28,7 @@ struct AttendLaunch {
   bool always_seen;
   std::uint32_t first_split;  // word of the plan that has the first one's number
   std::uint32_t splits;
+  std::uint64_t keys;                     // of all of them
   std::uint32_t first_partial, partials;  // its own, so that launches of a round wait for nobody
 
   std::uint64_t end_partial() const noexcept { return std::uint64_t{first_partial} + partials; }

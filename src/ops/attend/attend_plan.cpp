@@ -271,7 +271,7 @@ void AttendPlanner::assign_launches(AttendPlan& plan) {
 // As the last of a round's launches, or of a new one, whose partial results begin where a binding may.
 void AttendPlanner::add_to_launch(AttendRound& round, const Turn& turn) {
   std::vector<AttendLaunch>& launches = round.launches;
-  AttendLaunch launch{turn.k, turn.v, turn.always_seen, static_cast<std::uint32_t>(turns_.size()), 0, 0, 0};
+  AttendLaunch launch{turn.k, turn.v, turn.always_seen, static_cast<std::uint32_t>(turns_.size()), 0, 0, 0, 0};
   if (launches.empty() || !launches.back().is_like(launch)) {
     if (!launches.empty()) {
       launch.first_partial = static_cast<std::uint32_t>(core::round_up(launches.back().end_partial(), kPartialStep));
@@ -283,6 +283,7 @@ void AttendPlanner::add_to_launch(AttendRound& round, const Turn& turn) {
   split.first_partial = static_cast<std::uint32_t>(last.end_partial());
   last.partials += static_cast<std::uint32_t>(k_.heads()) * query_tiles_[split.query_tile].vectors;
   ++last.splits;
+  last.keys += split.keys;
   turns_.push_back(turn.split);
 }
 
