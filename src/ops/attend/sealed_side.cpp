@@ -48,11 +48,12 @@ void SealedTiles::prefetch(const HeadBlock& first) noexcept {
 void SealedTiles::advance(const BlockPair& blocks) noexcept {
   addresses_.advance(memory_, blocks);
   const TileSpan next = tiles_of(blocks.next);
-  const std::uint64_t parts = next.count == 1 ? 4 : next.count == 2 ? 2 : 1;  // of each tile
-  stream_bytes_ = memory_.tile_size() / parts;
+  const std::uint32_t halvings = next.count == 1 ? 2 : next.count == 2 ? 1 : 0;  // of each tile; divisions take long
+  stream_bytes_ = memory_.tile_size() >> halvings;
   for (std::uint64_t i = 0; i < kBlockTiles; ++i) {
-    const std::uint64_t tile = next.first + std::min(i / parts, next.count - 1);
-    streams_[i] = addresses_.next()[tile].low + i % parts * stream_bytes_;
+    const std::uint64_t nth = i >> halvings;
+    const std::uint64_t tile = next.first + std::min(nth, next.count - 1);
+    streams_[i] = addresses_.next()[tile].low + (i - (nth << halvings)) * stream_bytes_;
   }
   const TileSpan now = tiles_of(blocks.now);
   first_ = now.first;

@@ -46,8 +46,6 @@ void SideMemory::locate_rows(const HeadBlock& block, RowAddresses& rows) const n
     for (std::uint64_t i = 0; i < count; ++i) rows[key - first + i] = run.row + i * stride;
     key += count;
   }
-  std::fill_n(rows.begin(), keys.begin - first, rows[keys.begin - first]);
-  std::fill(rows.begin() + (keys.end - first), rows.end(), rows[keys.end - first - 1]);
 }
 
 void SideMemory::locate_tiles(const HeadBlock& block, TileAddresses& tiles) const noexcept {

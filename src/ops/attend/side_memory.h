@@ -67,8 +67,9 @@ class SideMemory {
     return page_of_key + scales_at_ + 2 * std::size_t{sealed_slot(key)};
   }
 
-  // Of a whole block: where it has fewer keys, the nearest again.
+  // Of the keys that a block has.
   void locate_rows(const HeadBlock& block, RowAddresses& rows) const noexcept;
+  // Of a whole block: where it has fewer keys, the nearest again.
   void locate_tiles(const HeadBlock& block, TileAddresses& tiles) const noexcept;
 
  private:
