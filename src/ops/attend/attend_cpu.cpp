@@ -5,6 +5,7 @@
 
 #include "codec/dense/rows.h"
 #include "codec/turbo/rotation.h"
+#include "core/cursor.h"
 #include "ops/attend/attend.h"
 #include "ops/attend/attend_kernels.h"
 #include "ops/attend/plan_reader.h"
@@ -35,15 +36,14 @@ class VectorMerge {
         rotation_(p_.rotation, words_of(call.bound[kAttendMergeBindingValueTable])),
         simd_(attend_simd(core::best_isa())) {}
 
-  // Without a division of 64 bits for each item, which takes as long as adding up a partial result.
   void run(std::uint64_t first_item, std::uint64_t last_item) noexcept {
-    auto nth = static_cast<std::uint32_t>(first_item % p_.vectors);
-    auto kv_head = static_cast<std::uint32_t>(first_item / p_.vectors % p_.kv_heads);
-    std::uint64_t tile = first_item / p_.vectors / p_.kv_heads;
+    core::Cursor vector(first_item, p_.vectors);
+    core::Cursor head(vector.row, p_.kv_heads);
     for (std::uint64_t item = first_item; item < last_item; ++item) {
-      merge(plan_.query_tile(p_.first_query_tile + tile), kv_head, nth);
-      if (++nth == p_.vectors) nth = 0, ++kv_head;
-      if (kv_head == p_.kv_heads) kv_head = 0, ++tile;
+      merge(plan_.query_tile(p_.first_query_tile + head.row), static_cast<std::uint32_t>(head.column),
+            static_cast<std::uint32_t>(vector.column));
+      vector.advance();
+      if (vector.column == 0) head.advance();
     }
   }
 
@@ -143,21 +143,18 @@ void attend_query_cpu(const runtime::CpuCall& call) noexcept {
   const std::uint64_t vectors = std::uint64_t{p.tokens} * p.heads;
   const std::uint64_t stride = padded_floats(p.dim);
   const AttendSimd& simd = attend_simd(core::best_isa());
-  std::uint64_t token = call.first_item / p.heads;
-  auto head = static_cast<std::uint32_t>(call.first_item % p.heads);
-  for (std::uint64_t item = call.first_item; item < std::min(call.last_item, vectors); ++item) {
+  core::Cursor head(call.first_item, p.heads);
+  for (std::uint64_t item = call.first_item; item < std::min(call.last_item, vectors); ++item, head.advance()) {
     float* const plain = queries + query_header(p.heads) + item * stride;
-    const std::uint64_t from = p.from.offset + token * p.from.token + head * p.from.head;
+    const std::uint64_t from = p.from.offset + head.row * p.from.token + head.column * p.from.head;
     to_f32({call.bound[kAttendQueryBindingFrom] + from * info(dtype).bytes, p.from.dim},
            {reinterpret_cast<std::byte*>(plain), 1}, p.dim);
     std::fill(plain + p.dim, plain + stride, 0.0F);
     simd.scale(plain, p.scale, stride);
-    if (p.rotation.m != 0) {
-      float* const rotated = plain + vectors * stride;
-      std::copy(plain, plain + stride, rotated);
-      rotation.rotate(rotated);
-    }
-    if (++head == p.heads) head = 0, ++token;
+    if (p.rotation.m == 0) continue;
+    float* const rotated = plain + vectors * stride;
+    std::copy(plain, plain + stride, rotated);
+    rotation.rotate(rotated);
   }
   if (call.last_item > vectors) write_head_numbers(call, p, queries);
 }

@@ -5,6 +5,7 @@
 
 #include "codec/dense/rows.h"
 #include "codec/dense/type_pairs.h"
+#include "core/cursor.h"
 #include "ops/rope/rope.h"
 #include "ops/rope/rope_rows.h"
 
@@ -171,20 +172,7 @@ class RowTurner {
   RopeScratch scratch_;
 };
 
-// Rows one after the other, the heads of a token together.
-struct Cursor {
-  Place at;
-  std::uint64_t heads;
-
-  Cursor(std::uint64_t row, std::uint64_t heads_of_token) noexcept
-      : at{row / heads_of_token, row % heads_of_token}, heads(heads_of_token) {}
-
-  void advance() noexcept {
-    if (++at.head < heads) return;
-    at.head = 0;
-    ++at.token;
-  }
-};
+Place place_of(const core::Cursor& cursor) noexcept { return {cursor.row, cursor.column}; }
 
 }  // namespace
 
@@ -192,12 +180,12 @@ struct Cursor {
 void rope_cpu(const runtime::CpuCall& call, core::Isa isa) noexcept {
   const std::uint64_t heads = call.params_as<RopeParams>().heads;
   auto& turner = call.emplace<RowTurner>(call, isa);
-  Cursor cursor(call.first_item, heads);
+  core::Cursor cursor(call.first_item, heads);
   const std::uint64_t rows_ahead = std::min(turner.rows_ahead(), call.last_item - call.first_item);
-  Cursor next(call.first_item + rows_ahead, heads);
+  core::Cursor next(call.first_item + rows_ahead, heads);
   for (std::uint64_t row = call.first_item; row < call.last_item; ++row) {
-    if (row == call.first_item || cursor.at.head == 0) turner.begin_token(cursor.at.token);
-    turner.turn(cursor.at, row + rows_ahead < call.last_item ? next.at : cursor.at);
+    if (row == call.first_item || cursor.column == 0) turner.begin_token(cursor.row);
+    turner.turn(place_of(cursor), place_of(row + rows_ahead < call.last_item ? next : cursor));
     cursor.advance();
     next.advance();
   }
