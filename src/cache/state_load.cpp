@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kLoad = "KvCache::load";
 constexpr std::uint64_t kThreadBytes = std::uint64_t{4} << 20;  // to load, for which a thread is worth starting
 
-core::Refusal of_option(std::string_view field) { return {kLoad, {"options", {}, field}}; }
+core::Refusal of_load_option(std::string_view field) { return {kLoad, {"options", {}, field}}; }
 
 // The bytes of a reader from an offset on.
 ByteSource source_of(const ByteReader& reader, std::uint64_t offset) {
@@ -106,7 +106,7 @@ Result<KvLoaded> State::load(const SavedLayout& saved, const KvLoadOptions& opti
 Status State::check_to_load(const SavedLayout& saved, const KvLoadOptions& options) const {
   if (Status status = check_same_groups(kLoad, saved, spec_, layout_); !status) return status;
   const std::uint64_t end = options.tokens.value_or(saved.saved.end);
-  const core::Refusal of_tokens = of_option("tokens");
+  const core::Refusal of_tokens = of_load_option("tokens");
   if (end < saved.saved.begin || end > saved.saved.end) {
     return core::refuse(of_tokens, end, "{} to {}, as the saved sequence has", saved.saved.begin, saved.saved.end);
   }
@@ -114,7 +114,7 @@ Status State::check_to_load(const SavedLayout& saved, const KvLoadOptions& optio
     if (Status status = check_boundary(of_tokens, end); !status) return status;
   }
   if (!options.onto && saved.saved.begin > 0) {
-    return core::refuse(of_option("onto"), "none", "a sequence of {} tokens, from where on the saved one goes on",
+    return core::refuse(of_load_option("onto"), "none", "a sequence of {} tokens, from where on the saved one goes on",
                         saved.saved.begin);
   }
   return {};
@@ -134,7 +134,7 @@ Status State::begin_load(const std::optional<Sequence>& onto, std::uint64_t begi
     loading.is_new = true;
     return {};
   }
-  const core::Refusal of_sequence = of_option("onto");
+  const core::Refusal of_sequence = of_load_option("onto");
   auto index = sequences_.find(of_sequence, *onto);
   if (!index) return index.error();
   SequenceEntry& entry = sequences_[*index];
@@ -165,7 +165,8 @@ Result<Change::LoadedSide> State::loaded_side(const SavedLayout& saved, std::siz
   const std::uint64_t begin = saved.saved.begin / rule.page;
   const std::uint64_t sealed = std::max(std::min(side.sealed_pages, length / rule.page), old.sealed_pages);
   if (rule.seals && sealed > begin && old.sealed_pages < begin) {
-    return core::refuse(of_option("onto"), "dense at its end", "all of its pages sealed, since those that follow are");
+    return core::refuse(of_load_option("onto"), "dense at its end",
+                        "all of its pages sealed, since those that follow are");
   }
   // Where a part of the tail is sealed, there is no room for what only tokens see that are taken back.
   const bool tail_is_sealed = rule.seals && sealed > rule.sealed_pages(length);
@@ -173,7 +174,7 @@ Result<Change::LoadedSide> State::loaded_side(const SavedLayout& saved, std::siz
   const std::uint64_t there = side.first_page > begin ? side.first_page : old.first_page;
   const std::uint64_t first = std::max(there, tail_is_sealed ? seen : rule.first_page(length));
   if (first > seen) {
-    return core::refuse(of_option("tokens"), length,
+    return core::refuse(of_load_option("tokens"), length,
                         "more: {} have lost what lies before position {}, and a window of {} would see it",
                         layout_.group_sides[group_side].name(), first * rule.page, rule.window.value_or(0));
   }
@@ -274,7 +275,7 @@ Status State::load_page(const SavedPart& part, SavedPartReader& reader, const Lo
 
 Status State::end_load(Loading& loading) {
   const std::lock_guard lock(mutex_);
-  const core::Refusal of_sequence = of_option("onto");
+  const core::Refusal of_sequence = of_load_option("onto");
   auto index = sequences_.find(of_sequence, loading.sequence);
   if (!index) return index.error();  // closed meanwhile; other calls found it busy
   SequenceEntry& entry = sequences_[*index];

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kSave = "KvCache::save";
 
-core::Refusal of_option(std::string_view field) { return {kSave, {"options", {}, field}}; }
+core::Refusal of_save_option(std::string_view field) { return {kSave, {"options", {}, field}}; }
 
 // Whether the sequence, as it goes on, does something to the page: what is behind the tail is sealed or taken back, and
 // all of a window leaves. Pools are sized for that, and not for a save.
@@ -241,19 +241,19 @@ Result<bool> State::settle_to_save(Encoder& encoder, Sequence sequence, const Kv
 Status State::check_save(const SequenceState& state, const KvSaveOptions& options) const {
   const std::uint64_t end = options.end.value_or(state.length);
   if (end > state.length) {
-    return core::refuse(of_option("end"), end, "at most the {} tokens of the sequence", state.length);
+    return core::refuse(of_save_option("end"), end, "at most the {} tokens of the sequence", state.length);
   }
-  if (options.begin > end) return core::refuse(of_option("begin"), options.begin, "at most {}", end);
-  if (Status status = check_boundary(of_option("begin"), options.begin); !status) return status;
+  if (options.begin > end) return core::refuse(of_save_option("begin"), options.begin, "at most {}", end);
+  if (Status status = check_boundary(of_save_option("begin"), options.begin); !status) return status;
   if (options.end) {
-    if (Status status = check_boundary(of_option("end"), end); !status) return status;
+    if (Status status = check_boundary(of_save_option("end"), end); !status) return status;
   }
   for (std::size_t i = 0; options.end && i < layout_.group_sides.size(); ++i) {
     const PageRule& rule = layout_.group_sides[i].rule;
     const std::uint64_t sealed = std::max(state.group_sides[i]->sealed_pages, rule.sealed_pages(state.length));
     if (!rule.seals || sealed >= end / rule.page) continue;
-    return core::refuse(of_option("end"), end, "at most {}: later pages of {} are not sealed yet", sealed * rule.page,
-                        layout_.group_sides[i].name());
+    return core::refuse(of_save_option("end"), end, "at most {}: later pages of {} are not sealed yet",
+                        sealed * rule.page, layout_.group_sides[i].name());
   }
   std::uint64_t before = options.begin;
   for (std::size_t i = 0; i < options.notes.size(); ++i) {

@@ -18,7 +18,7 @@ namespace {
 bool counts_strictly() noexcept {
   rlimit data{};
   if (getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur != RLIM_INFINITY) return true;
-  const int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+  const int file = ::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
   char never = '0';
   const bool is_read = read(file, &never, 1) == 1;

@@ -10,7 +10,7 @@
 namespace rota::ops {
 namespace {
 
-constexpr std::string_view kOp = "copy_slots";
+constexpr std::string_view kCopySlots = "copy_slots";
 
 // Every slot of every page as a token of one tensor: a page is so many tokens further on.
 View all_slots(const SlotView& pages, std::uint64_t page_tokens) {
@@ -33,13 +33,13 @@ void copy_slots(Encoder& encoder, const CopySlots& call) {
     const std::uint64_t page_tokens = call.from.page_stride / call.from.slot_stride;
     const StorePair pair{all_slots(call.from, page_tokens), call.to};
     const runtime::Target target = recorder.target();
-    auto from = runtime::check_view(target, {kOp, {"from"}}, pair.from);
+    auto from = runtime::check_view(target, {kCopySlots, {"from"}}, pair.from);
     if (!from) return from.error();
-    auto to = runtime::check_view(target, {kOp, {"to"}}, pair.to);
+    auto to = runtime::check_view(target, {kCopySlots, {"to"}}, pair.to);
     if (!to) return to.error();
     // The plan counts tokens and pages in words.
-    Status counted = core::first_error({core::check_index({kOp, {"from"}}, pair.from.shape.tokens),
-                                        core::check_index({kOp, {"to"}}, pair.to.shape.pages)});
+    Status counted = core::first_error({core::check_index({kCopySlots, {"from"}}, pair.from.shape.tokens),
+                                        core::check_index({kCopySlots, {"to"}}, pair.to.shape.pages)});
     if (!counted) return counted;
 
     std::vector<std::uint32_t> words;
@@ -50,7 +50,9 @@ void copy_slots(Encoder& encoder, const CopySlots& call) {
         }
       }
     }
-    const auto what = [&] { return core::text("{}: a plan of {} bytes", kOp, words.size() * sizeof(std::uint32_t)); };
+    const auto what = [&] {
+      return core::text("{}: a plan of {} bytes", kCopySlots, words.size() * sizeof(std::uint32_t));
+    };
     if (Status status = runtime::check_upload(target, words.size() * sizeof(std::uint32_t), what); !status) {
       return status;
     }

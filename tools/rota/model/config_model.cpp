@@ -9,6 +9,7 @@
 
 #include "model/config_json.h"
 #include "model/config_rules.h"
+#include "model/unsound.h"
 
 namespace rota::tool {
 namespace {
@@ -16,18 +17,9 @@ namespace {
 using Json = nlohmann::json;
 using Keys = std::initializer_list<const char*>;
 
-constexpr std::uint64_t kMostHeads = 65536, kMostDim = 65536, kMostContext = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostContext = std::uint64_t{1} << 40;
 constexpr std::uint64_t kMostWindow = std::numeric_limits<std::uint32_t>::max();
 constexpr Keys kLayerKeys{"num_hidden_layers", "n_layer", "num_layers", "n_layers"};
-
-// What is wrong with the file. Goes no further than model_of_config().
-struct Unsound {
-  std::string message;
-};
-
-[[noreturn]] void refuse(std::string_view key, std::string_view found, std::string_view wanted) {
-  throw Unsound{fmt::format("{} is {}; wanted {}", key, found, wanted)};
-}
 
 // Null is as good as nothing.
 const Json* find(const Json& object, const char* key) {

@@ -6,13 +6,12 @@
 #include <utility>
 
 #include "model/model.h"
+#include "model/unsound.h"
 
 // From what a GGUF file says to the shape of a cache, as llama.cpp reads the same keys.
 
 namespace rota::tool {
 namespace {
-
-constexpr std::uint64_t kMostHeads = 65536, kMostDim = 65536;
 
 // Architectures of which only some layers have the window: every `period`-th layer sees all tokens.
 struct SlidingRule {
@@ -63,15 +62,6 @@ constexpr auto kWithoutCache = std::to_array<std::string_view>(
 static_assert(std::ranges::is_sorted(kWithoutCache));
 
 constexpr std::uint64_t kGemma3nOwnLayers = 20;  // the others use theirs
-
-// What is wrong with the metadata. Goes no further than model_of().
-struct Unsound {
-  std::string message;
-};
-
-[[noreturn]] void refuse(std::string_view key, std::string_view found, std::string_view wanted) {
-  throw Unsound{fmt::format("{} is {}; wanted {}", key, found, wanted)};
-}
 
 class ShapeReader {
  public:

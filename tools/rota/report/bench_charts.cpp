@@ -13,7 +13,7 @@ namespace rota::tool {
 namespace {
 
 // More would be too much to look at; the table has all.
-constexpr std::size_t kMostPanels = 8, kMostSeries = 10, kMostBars = 24;
+constexpr std::size_t kMostSeries = 10, kMostBars = 24;
 
 struct Unit {
   std::string name;
@@ -103,7 +103,7 @@ void for_each_panel(Panels& panels, const BenchView& view, BenchMetric (*metric)
     const auto rows =
         std::ranges::count_if(panel.entries, [&](auto& entry) { return metric(*entry.row).value.has_value(); });
     if (rows == 0) continue;
-    if (panels.figures.size() == kMostPanels) {
+    if (panels.figures.size() == Panels::kMost) {
       panels.rows_left += static_cast<std::size_t>(rows);
     } else {
       add(panel);

@@ -18,7 +18,6 @@
 namespace rota::tool {
 namespace {
 
-constexpr std::size_t kMostPanels = 8;
 constexpr std::size_t kLargestHeatTable = 24, kHeatLevels = 8;
 
 struct StorageEntry {
@@ -111,7 +110,7 @@ Panels rate_panels(const std::vector<Distort>& files) {
   }
   for (const auto& key : order) {
     const auto& entries = by_source[key];
-    if (panels.figures.size() == kMostPanels) {
+    if (panels.figures.size() == Panels::kMost) {
       panels.rows_left += entries.size();
       continue;
     }

@@ -20,8 +20,6 @@ namespace {
 
 using Kind = EvalRow::Kind;
 
-constexpr std::size_t kMostPanels = 8;
-
 struct Entry {
   std::size_t file;
   const EvalRow* row;
@@ -121,7 +119,7 @@ Panels memory_panels(const std::vector<Eval>& files, const std::set<std::uint64_
   }
   for (const std::uint64_t context : contexts) {
     if (drawn.contains(context)) continue;
-    if (panels.figures.size() == kMostPanels) break;
+    if (panels.figures.size() == Panels::kMost) break;
     add_panel(panels,
               {.label = "Context of " + counted(context, "token"),
                .x = {"MiB"},
@@ -151,7 +149,7 @@ void add_lines(Panels& panels, LineChart chart, const Eval& file, PointsOf point
     series->points = std::move(points);
   }
   chart.series = std::move(lines).sorted();
-  if (!chart.series.empty() && panels.figures.size() < kMostPanels) panels.add(chart.label, svg(chart));
+  if (!chart.series.empty() && panels.figures.size() < Panels::kMost) panels.add(chart.label, svg(chart));
 }
 
 Panels layer_panels(const std::vector<Eval>& files) {
@@ -188,7 +186,7 @@ Panels time_panels(const std::vector<Eval>& files, const std::set<const Eval*>& 
       "Median time in which the engine decodes one token, by the tokens that the cache holds already. Lower is "
       "better. Whiskers span p10 to p90, as far as the axis goes."};
   for (std::size_t file = 0; file < files.size(); ++file) {
-    if (drawn.contains(&files[file]) || panels.figures.size() == kMostPanels) continue;
+    if (drawn.contains(&files[file]) || panels.figures.size() == Panels::kMost) continue;
     const std::string label = with_label("Each cache", files, file);
     panels.add(label, time_chart(files[file], label, {}, panels.rows_left));
   }

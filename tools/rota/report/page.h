@@ -43,6 +43,8 @@ std::string findings_html(const std::vector<std::string>& findings);
 
 // Charts of one kind, side by side where there is room.
 struct Panels {
+  static constexpr std::size_t kMost = 8;  // more would be too much to look at; the tables have all
+
   std::string title, text;  // text says how to read them
   std::vector<std::string> figures{};
   std::size_t rows_left = 0;  // for which there was no room
