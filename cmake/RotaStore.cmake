@@ -30,6 +30,7 @@ list(FILTER rota_store_sources EXCLUDE REGEX "_(test|bench)\\.cpp$")
 
 add_library(rota_store_objects OBJECT ${rota_store_sources})
 rota_compile_options(rota_store_objects)
+rota_unity_build(library rota_store_objects)
 set_target_properties(rota_store_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_include_directories(rota_store_objects PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/include)
 target_include_directories(rota_store_objects SYSTEM PUBLIC $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)

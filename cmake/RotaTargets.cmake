@@ -60,14 +60,28 @@ function(rota_c_options target)
   endif()
 endfunction()
 
-# rota_precompile(WHOSE target HEADER...): headers that most files of the target include, compiled once, where
-# ROTA_PRECOMPILED has WHOSE. A missing include is not seen in such files, and ccache serves them only with
-# CCACHE_SLOPPINESS=pch_defines,time_macros: they are for a build that is made once.
-function(rota_precompile whose target)
-  if(whose IN_LIST ROTA_PRECOMPILED)
-    target_precompile_headers(${target} PRIVATE ${ARGN})
-    # The same headers make the same bytes, and ccache finds what was compiled with them.
-    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>"
-                                             $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+# rota_unity_build(WHOSE target): up to eight files of a folder are compiled as one, where ROTA_UNITY_BUILD has WHOSE. Most
+# of the time that a file takes goes to the standard library's headers. It is for builds that are made once: a missing
+# include is not seen, and a change compiles its neighbours, too. Files with options of their own, as kernels have, stay
+# alone.
+function(rota_unity_build whose target)
+  if(NOT whose IN_LIST ROTA_UNITY_BUILD)
+    return()
   endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wno-shadow)  # a neighbour's name is not hidden
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(from ${target} SOURCE_DIR)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  foreach(source IN LISTS sources)
+    get_filename_component(path ${source} ABSOLUTE BASE_DIR ${from})
+    get_filename_component(folder ${path} DIRECTORY)
+    # By its place among all files of the folder: a file that two targets have is in one group.
+    file(GLOB beside ${folder}/*.cpp)
+    list(FIND beside ${path} place)
+    math(EXPR part "${place} / 8")
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${folder})
+    string(MAKE_C_IDENTIFIER "${name}_${part}" group)
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
 endfunction()

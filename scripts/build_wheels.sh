@@ -19,6 +19,8 @@ fail() {
   exit 1
 }
 
+# ccache, where there is one, knows the compiler by what its wrapper says.
+export CCACHE_COMPILERCHECK=content
 scripts/get_python_tools.sh
 scripts/get_hiredis.sh
 scripts/make_zig_toolchain.sh "$work/zig" "x86_64-linux-gnu.$glibc"
@@ -35,7 +37,7 @@ cp build/python/lib/python*/site-packages/ziglang/lib/libcxx/LICENSE.TXT "$work/
 echo "-- the library and the tool, once for all Pythons"
 cmake -S . -B "$work/library" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$work/zig/toolchain.cmake" -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_INSTALL_PREFIX="$work/prefix" -DCMAKE_INSTALL_LIBDIR=lib -DBUILD_SHARED_LIBS=OFF -DROTA_TOOL=ON \
-  -DROTA_MSL=OFF -DROTA_EXAMPLES=OFF -DROTA_WERROR=ON "-DROTA_PRECOMPILED=library;tool" >/dev/null
+  -DROTA_MSL=OFF -DROTA_EXAMPLES=OFF -DROTA_WERROR=ON -DROTA_CCACHE=ON "-DROTA_UNITY_BUILD=library;tool" >/dev/null
 cmake --build "$work/library"
 rm -rf "$work/prefix"
 cmake --install "$work/library" --strip >/dev/null
@@ -53,6 +55,7 @@ for version in 3.11 3.12; do
   cp "$venv"/lib/python*/site-packages/nanobind-*.dist-info/licenses/LICENSE "$work/licenses/nanobind"
   "$venv/bin/python" -m pip wheel . --quiet --disable-pip-version-check --no-deps --no-build-isolation -w "$work/raw" \
     -C build-dir="$work/module$version" -C cmake.source-dir=python -C cmake.define.ROTA_WERROR=ON \
+    -C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" \
     -C cmake.define.CMAKE_TOOLCHAIN_FILE="$work/zig/toolchain.cmake" -C cmake.define.CMAKE_PREFIX_PATH="$work/prefix" \
     -C cmake.define.ROTA_LICENSES="$work/licenses"
 done

@@ -9,10 +9,12 @@ cd -P "$(dirname "$0")/.."
 zig=$(echo "$PWD"/build/python/lib/python*/site-packages/ziglang/zig)
 [ -x "$zig" ] || { echo "there is no zig in build/python; scripts/get_python_tools.sh brings it" >&2; exit 1; }
 
-# Programs by the names that others know them by: ccache and CMake see clang.
+# Programs by the names that others know them by: ccache and CMake see clang. With CCACHE_COMPILERCHECK=content ccache
+# tells versions apart by the second line.
 mkdir -p "$folder"/{bin,cache,include,lib/cmake/fmt,share/cmake}
+version=$("$zig" version)
 wrap() {
-  printf '#!/bin/sh\nexport ZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s"\nexec "%s" %s "$@"\n' \
+  printf '#!/bin/sh\n# zig '"$version"'\nexport ZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s"\nexec "%s" %s "$@"\n' \
     "$folder/cache" "$folder/cache" "$zig" "$2" >"$folder/bin/$1"
   chmod +x "$folder/bin/$1"
 }

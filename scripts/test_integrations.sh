@@ -21,12 +21,12 @@ run() {
   shift
   (cd "$work" && OMP_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" >"$work/$log" 2>&1)
 }
-run lmcache "$repository/python/tests_lmcache" &
-lmcache=$!
+run transformers "$repository/python/tests_transformers" &
+transformers=$!
 failed=0
-run transformers "$repository/python/tests_transformers" || failed=1
+run lmcache "$repository/python/tests_lmcache" || failed=1
 PYTHONPATH=$venv/oldest run oldest "$repository/python/tests_transformers/test_generate.py" || failed=1
-wait $lmcache || failed=1
+wait $transformers || failed=1
 for log in transformers oldest lmcache; do
   echo "-- $log"
   tail -n 60 "$work/$log"

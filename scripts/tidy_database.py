@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """tidy_database.py BUILD_FOLDER OUTPUT_FOLDER [REV]: the compilation database of what clang-tidy reads, from a build's.
 
-That is the library, the tool, the examples and the build's own programs, each source once, without precompiled headers,
-which another clang cannot read. With REV, only sources that changed since, or that include what did. Prints how many.
+That is the library, the tool, the examples and the build's own programs, each source once, without what only g++ knows.
+With REV, only sources that changed since, or that include what did. Prints how many.
 """
 
 import json
@@ -35,14 +35,11 @@ def learned_includes():
 
 def is_changed(entry, includes, changed):
     target = re.search(r" -o (\S+)", entry["command"])[1]
-    included = includes.get(str((build / target).resolve()), set())
-    for header in [path for path in included if path.endswith((".pch", ".gch"))]:
-        included = included | includes.get(header, set())
-    return bool(({entry["file"]} | included) & changed)
+    return bool(({entry["file"]} | includes.get(str((build / target).resolve()), set())) & changed)
 
 
-def without_precompiled(command):
-    return re.sub(r" -Xclang -include(-pch)? -Xclang \S+| -Winvalid-pch", "", command)
+def for_clang(command):
+    return re.sub(r" -(Wno-restrict|Wno-stringop-overread|[UD]_FORTIFY_SOURCE\S*)", "", command)
 
 
 entries = [entry for entry in json.loads((build / "compile_commands.json").read_text()) if READ.match(entry["file"])]
@@ -50,7 +47,7 @@ if since:
     changed = {str(root / name) for name in output_of("git", "diff", "--name-only", since).split()}
     includes = learned_includes()
     entries = [entry for entry in entries if is_changed(entry, includes, changed)]
-once = {entry["file"]: entry | {"command": without_precompiled(entry["command"])} for entry in entries}
+once = {entry["file"]: entry | {"command": for_clang(entry["command"])} for entry in entries}
 output.mkdir(parents=True, exist_ok=True)
 (output / "compile_commands.json").write_text(json.dumps(list(once.values()), indent=1))
 print(len(once))

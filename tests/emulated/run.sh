@@ -25,7 +25,7 @@ fi
 fmt=$(dirname "$(find /usr/lib /usr/share -name fmt-config.cmake -print -quit)")
 cmake -S "$source" -B "$build" -G Ninja -Dfmt_DIR="$fmt" -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
   -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu" \
-  -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" -DROTA_WERROR=ON -DBUILD_SHARED_LIBS=OFF -DROTA_PRECOMPILED=library \
+  -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" -DROTA_WERROR=ON -DBUILD_SHARED_LIBS=OFF -DROTA_UNITY_BUILD=library \
   -DROTA_EXAMPLES=ON -DROTA_VULKAN=OFF -DROTA_MSL=OFF -DROTA_TOOL=OFF -DROTA_STORE=OFF -DROTA_TESTS=OFF >/dev/null
 cmake --build "$build" >/dev/null || fail "the library does not build for AArch64"
 python3 "$here/../stack/frames.py" "$build"

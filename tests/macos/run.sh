@@ -15,12 +15,13 @@ fail() {
 export ROTA_MACOS_FOLDER=$build/macos
 rm -rf "$ROTA_MACOS_FOLDER"
 mkdir -p "$ROTA_MACOS_FOLDER"/{bin,include,lib/cmake/fmt,share/cmake}
+export CCACHE_COMPILERCHECK=content  # ccache, where there is one, tells compilers apart by what these files say
 wrap() {
-  printf '#!/bin/sh\nexec "%s" %s "$@"\n' "$zig" "$2" >"$ROTA_MACOS_FOLDER/bin/$1"
+  printf '#!/bin/sh\n# zig %s\nexec "%s" %s "$@"\n' "$("$zig" version)" "$zig" "$2" >"$ROTA_MACOS_FOLDER/bin/$1"
   chmod +x "$ROTA_MACOS_FOLDER/bin/$1"
 }
-wrap c++ "c++ -target aarch64-macos.13.0"
-wrap cc "cc -target aarch64-macos.13.0"
+wrap clang++ "c++ -target aarch64-macos.13.0"
+wrap clang "cc -target aarch64-macos.13.0"
 wrap ar ar
 wrap ranlib ranlib
 cp -r /usr/include/{fmt,CLI,nlohmann} "$ROTA_MACOS_FOLDER/include"
@@ -33,7 +34,7 @@ add_library(fmt::fmt-header-only ALIAS fmt::fmt)
 EOF
 
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$source/tests/macos/toolchain.cmake" -DCMAKE_BUILD_TYPE=Debug \
-  -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DROTA_WERROR=ON "-DROTA_PRECOMPILED=library;tool" -DROTA_MAKE_TABLES="$tables" -DROTA_VULKAN=OFF -DROTA_METAL=OFF -DROTA_MSL=OFF \
+  -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DROTA_WERROR=ON -DROTA_CCACHE=ON "-DROTA_UNITY_BUILD=library;tool" -DROTA_MAKE_TABLES="$tables" -DROTA_VULKAN=OFF -DROTA_METAL=OFF -DROTA_MSL=OFF \
   -DROTA_TOOL=ON -DROTA_STORE=OFF -DROTA_EXAMPLES=ON >/dev/null
 cmake --build "$build" -- -k 0 >"$build/log" || { grep -A12 -E 'FAILED|error'  "$build/log"; fail "the library or the tool does not build for macOS"; }
 for program in tools/rota/rota examples/rota_example_kv_cache examples/rota_example_c_decode; do
@@ -42,7 +43,7 @@ done
 file -L "$build/librota.dylib" | grep -q "Mach-O 64-bit arm64 dynamically linked shared library" || fail "there is no library of macOS"
 
 for file in "$source"/src/backend/metal/*.mm; do
-  "$ROTA_MACOS_FOLDER/bin/c++" -std=c++20 -Wall -Wextra -Werror -Wno-missing-field-initializers -x objective-c++ -fblocks \
+  "$ROTA_MACOS_FOLDER/bin/clang++" -std=c++20 -Wall -Wextra -Werror -Wno-missing-field-initializers -x objective-c++ -fblocks \
     -isystem "$source/tests/macos/include" -isystem "$source/tests/metal/include" -isystem "$ROTA_MACOS_FOLDER/include" \
     -I"$source/src" -I"$source/include" -I"$build/include" -I"$build/kernels" -c "$file" -o "$build/metal.o" ||
     fail "$file does not compile for macOS"

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# run.sh SOURCE_FOLDER CXX: follows the recipes of CONTRIBUTING.md in a copy of the tree. An op is a new folder in src/ops
-# and a declaration in the public header. A sealed codec is a new folder in src/codec and its name in at most three files.
-# The build must find them, translate the op's kernel, and the self-test must run both on every device.
+# run.sh SOURCE_FOLDER BUILD_FOLDER CXX: follows the recipes of CONTRIBUTING.md in a copy of the tree, in BUILD_FOLDER. An
+# op is a new folder in src/ops and a declaration in the public header. A sealed codec is a new folder in src/codec and its
+# name in at most three files. The build must find them, translate the op's kernel, and the self-test must run both on
+# every device.
 set -euo pipefail
-source=$1 cxx=$2
-work=$(mktemp -d)
+source=$1 work=$2/recipe cxx=$3
 trap 'rm -rf "$work"' EXIT
+rm -rf "$work"
+mkdir "$work"
 
 (cd "$source" && git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$work")
 git -C "$work" init -q
@@ -26,7 +28,7 @@ printf 'a sealed codec touches %d files outside its folder:\n%s\n' "$(wc -l <<<"
 
 python3 "$work/scripts/check_layers.py"
 cmake -S "$work" -B "$work/build/recipe" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DROTA_EXAMPLES=OFF -DROTA_TOOL=OFF -DROTA_STORE=OFF -DROTA_WERROR=ON \
-  -DROTA_PRECOMPILED=library -DCMAKE_BUILD_TYPE=Debug >/dev/null
+  -DROTA_CCACHE=ON -DROTA_UNITY_BUILD=library -DCMAKE_BUILD_TYPE=Debug >/dev/null
 cmake --build "$work/build/recipe" >"$work/log" || { cat "$work/log"; exit 1; }
 [ -s "$work/build/recipe/kernels/negate.metal" ] || { echo "no MSL was made"; exit 1; }
 "$cxx" -std=c++20 -I"$work/include" -I"$work/build/recipe/include" -I"$work/tests" "$work/tests/emulated/selftest.cpp" -o "$work/selftest" \
