@@ -423,7 +423,7 @@ TEST(KvCacheEncoders, ThreadsThatExtendTheirOwnSequencesSeldomWaitForEachOther) 
 TEST(KvCacheEncoders, ManyAtOnceLeaveEverySequenceAsItsSubmittedCallsMadeIt) {
   constexpr std::uint64_t kOperationsOfACache = 1000;
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  std::uint64_t left = number_from("ROTA_TEST_CACHE_STEPS", 100'000);
+  std::uint64_t left = random_steps();
   for (std::uint64_t seed = number_from("ROTA_TEST_CACHE_SEED", 1); left > 0 && !HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     EncodersMachine machine(device, seed);

@@ -26,9 +26,8 @@ namespace {
 
 TEST(KvCache, AgreesWithPlainListsAfterEveryRandomStep) {
   Device device = Device::open({.device = "cpu", .threads = 1}).value();
-  cache::reference::run_random_steps(device, {.steps = number_from("ROTA_TEST_CACHE_STEPS", 100'000),
-                                              .first_seed = number_from("ROTA_TEST_CACHE_SEED", 1),
-                                              .attend_every = 10});
+  cache::reference::run_random_steps(
+      device, {.steps = random_steps(), .first_seed = number_from("ROTA_TEST_CACHE_SEED", 1), .attend_every = 10});
 }
 
 TEST_F(KvCacheCalls, WithinItsBudgetASequenceThatIsOnlyExtendedFindsPages) {
@@ -86,7 +85,7 @@ TEST_F(KvCacheCalls, ForkSharesAHundredThousandTokensInUnderAMillisecond) {
   std::ranges::sort(milliseconds);
   const double median = milliseconds[milliseconds.size() / 2];
   RecordProperty("milliseconds", std::to_string(median));
-  EXPECT_LT(median, 1.0);
+  EXPECT_LT(median, kSanitized ? 10.0 : 1.0);
   const KvCounters after = cache.counters();
   // Each copied the tokens of a page that is not full, and no sealed page.
   const std::uint64_t settled = (100'100 - 128) / 128 * 2;

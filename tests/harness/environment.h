@@ -21,4 +21,7 @@ inline std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
   return text != nullptr ? std::stoull(text) : otherwise;
 }
 
+// Of a cache, in tests that take them at random.
+inline std::uint64_t random_steps() { return number_from("ROTA_TEST_CACHE_STEPS", kSanitized ? 4'000 : 40'000); }
+
 }  // namespace rota::test
