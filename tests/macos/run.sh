@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# run.sh SOURCE_FOLDER BUILD_FOLDER ZIG MAKE_TABLES: builds the library with its CPU backend, and the tool, for macOS 13 on
-# Apple Silicon, and compiles the Metal backend against declarations of Apple's API. What a Mac's compiler, libc++ or
-# linker would refuse is found without a Mac; nothing of it runs. MAKE_TABLES is a rota_make_tables that runs here.
+# run.sh SOURCE_FOLDER BUILD_FOLDER ZIG MAKE_TABLES TOOL: builds the library with its CPU backend and the examples, and
+# where TOOL is ON the tool, for macOS 13 on Apple Silicon, and compiles the Metal backend against declarations of Apple's
+# API. What a Mac's compiler, libc++ or linker would refuse is found without a Mac; nothing of it runs. MAKE_TABLES is a
+# rota_make_tables that runs here.
 set -euo pipefail
-source=$1 build=$2 zig=$3 tables=$4
+source=$1 build=$2 zig=$3 tables=$4 tool=$5
 
 fail() {
   echo "$1"
@@ -20,8 +21,9 @@ wrap() {
   printf '#!/bin/sh\n# zig %s\nexec "%s" %s "$@"\n' "$("$zig" version)" "$zig" "$2" >"$ROTA_MACOS_FOLDER/bin/$1"
   chmod +x "$ROTA_MACOS_FOLDER/bin/$1"
 }
-wrap clang++ "c++ -target aarch64-macos.13.0"
-wrap clang "cc -target aarch64-macos.13.0"
+# By itself zig adds debug information, and checks of undefined behaviour where nothing is optimized.
+wrap clang++ "c++ -target aarch64-macos.13.0 -s -fno-sanitize=undefined"
+wrap clang "cc -target aarch64-macos.13.0 -s -fno-sanitize=undefined"
 wrap ar ar
 wrap ranlib ranlib
 cp -r /usr/include/{fmt,CLI,nlohmann} "$ROTA_MACOS_FOLDER/include"
@@ -35,9 +37,11 @@ EOF
 
 cmake -S "$source" -B "$build" -G Ninja -DCMAKE_TOOLCHAIN_FILE="$source/tests/macos/toolchain.cmake" -DCMAKE_BUILD_TYPE=Debug \
   -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DROTA_WERROR=ON -DROTA_CCACHE=ON "-DROTA_UNITY_BUILD=library;tool" -DROTA_MAKE_TABLES="$tables" -DROTA_VULKAN=OFF -DROTA_METAL=OFF -DROTA_MSL=OFF \
-  -DROTA_TOOL=ON -DROTA_STORE=OFF -DROTA_EXAMPLES=ON >/dev/null
-cmake --build "$build" -- -k 0 >"$build/log" || { grep -A12 -E 'FAILED|error'  "$build/log"; fail "the library or the tool does not build for macOS"; }
-for program in tools/rota/rota examples/rota_example_kv_cache examples/rota_example_c_decode; do
+  -DROTA_TOOL="$tool" -DROTA_STORE=OFF -DROTA_EXAMPLES=ON >/dev/null
+cmake --build "$build" -- -k 0 >"$build/log" || { grep -A12 -E 'FAILED|error'  "$build/log"; fail "the library, an example or the tool does not build for macOS"; }
+programs=(examples/rota_example_kv_cache examples/rota_example_c_decode)
+[ "$tool" = OFF ] || programs+=(tools/rota/rota)
+for program in "${programs[@]}"; do
   file "$build/$program" | grep -q "Mach-O 64-bit arm64 executable" || fail "$program is no program of macOS"
 done
 file -L "$build/librota.dylib" | grep -q "Mach-O 64-bit arm64 dynamically linked shared library" || fail "there is no library of macOS"
@@ -48,4 +52,4 @@ for file in "$source"/src/backend/metal/*.mm; do
     -I"$source/src" -I"$source/include" -I"$build/include" -I"$build/kernels" -c "$file" -o "$build/metal.o" ||
     fail "$file does not compile for macOS"
 done
-echo "librota.dylib, rota and its examples link for macOS; $(ls "$source"/src/backend/metal/*.mm | wc -l) files of the Metal backend compile"
+echo "librota.dylib and ${programs[*]##*/} link for macOS; $(ls "$source"/src/backend/metal/*.mm | wc -l) files of the Metal backend compile"
