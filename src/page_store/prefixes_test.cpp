@@ -324,21 +324,21 @@ TEST_F(PrefixStores, ASlowStoreIsLeftAfterTheDeadline) {
   EXPECT_EQ(loaded.tokens, 0U);
   EXPECT_EQ(engine.cache.length(loaded.sequence).value(), 0U);
   EXPECT_EQ(store->match(tokens).value().tokens, 0U) << "it is not asked so soon again";
-  EXPECT_LT(Clock::now() - begin, milliseconds(1'000));
+  EXPECT_LT(Clock::now() - begin, milliseconds(5'000));
   EXPECT_EQ(store->counters().failed_loads, 4U);
 }
 
 TEST_F(PrefixStores, AFullQueueDropsAndSaysSo) {
   Engine engine(spec_of({full_group()}));
   const auto store = prefixes(engine, {.deadline = milliseconds(10'000), .max_queued_puts = 1});
-  medium->set({.takes_ms = milliseconds(300)});
+  medium->set({.takes_ms = milliseconds(1'000)});
   std::vector<Sequence> sequences;
   for (std::uint32_t i = 0; i < 4; ++i) {
     const Tokens tokens = random_tokens(600, i);
     const Sequence sequence = engine.sequence_of(tokens);
     const auto begin = Clock::now();
     ASSERT_OK(store->put(sequence, tokens));
-    EXPECT_LT(Clock::now() - begin, milliseconds(200)) << "behind the engine";
+    EXPECT_LT(Clock::now() - begin, milliseconds(900)) << "behind the engine";
   }
   EXPECT_GE(store->counters().dropped_puts, 1U);
   medium->set({});

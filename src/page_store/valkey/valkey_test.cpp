@@ -198,7 +198,7 @@ TEST_P(Valkey, AFetchThatEndsEarlyDisturbsNobody) {
     }
     const Deadline begin = Clock::now();
     fetch.reset();
-    EXPECT_LT(Clock::now() - begin, 500ms);
+    EXPECT_LT(Clock::now() - begin, 1s);
     EXPECT_TRUE(*medium->get({key_of(1), StoredPart::pages}, soon()) == payload_of(1, 2'000'000));
   }
 }
@@ -249,19 +249,19 @@ TEST_P(Valkey, AServerThatHangsCostsTheDeadlineOnceAndIsLeftAloneThen) {
   const auto get = [&] { return medium->get({key_of(1), StoredPart::pages}, in(300ms)).ok(); };
   const auto first = timed(get);
   EXPECT_GE(first, 290ms);
-  EXPECT_LT(first, 800ms);
-  EXPECT_LT(timed(get), 200ms);
+  EXPECT_LT(first, 2s);
+  EXPECT_LT(timed(get), 290ms);
   std::this_thread::sleep_for(120ms);
   const auto payload = payload_of(2, 8'000'000);
   const ObjectHeader header = header_of(2, payload);
-  EXPECT_LT(timed([&] { return medium->put(header, payload, in(300ms)).ok(); }), 800ms);
+  EXPECT_LT(timed([&] { return medium->put(header, payload, in(300ms)).ok(); }), 2s);
   std::this_thread::sleep_for(300ms);
   const auto fetched = timed([&] {
     auto fetch = medium->fetch({{{key_of(1), StoredPart::pages}, 100}}, 300ms).value();
     std::vector<std::byte> bytes(100);
     return fetch->read(0, 0, bytes).ok();
   });
-  EXPECT_LT(fetched, 800ms);
+  EXPECT_LT(fetched, 2s);
   server_->signal(SIGCONT);
   EXPECT_TRUE(holds_within(5s, get));
 }
@@ -274,7 +274,7 @@ TEST_P(Valkey, AServerThatIsGoneFailsAtOnceAndServesAgainWhenItIsBack) {
   const auto got = medium->get({key_of(1), StoredPart::pages}, in(2s));
   ASSERT_FALSE(got.ok());
   EXPECT_EQ(got.error().code, Errc::io);
-  EXPECT_LT(Clock::now() - begin, 500ms);
+  EXPECT_LT(Clock::now() - begin, 1s);
   EXPECT_FALSE(open_at(url()).ok());
   server_->start();
   EXPECT_TRUE(holds_within(5s, [&] { return put(*medium, 1, 100).ok(); }));

@@ -88,7 +88,7 @@ TEST(Session, TakesAboutAsLongAsAskedWithAllThatItPrepares) {
   const ToolOutput output = run_tool("bench attend --seconds 3 -o json");
   const json report = json::parse(output.text);
   EXPECT_EQ(report.at("seconds").at("asked"), 3);
-  EXPECT_LT(report.at("seconds").at("taken"), 8) << "much less where no other program runs";
+  EXPECT_LT(report.at("seconds").at("taken"), 15) << "much less where no other program runs";
   EXPECT_EQ(report.at("interrupted"), false);
 }
 
