@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/bounded.h"
 #include "runtime/committed_blocks.h"
 
 namespace rota::cache {
@@ -132,8 +133,7 @@ Status State::trim() {
 
 Status State::wait(Sequence sequence, std::chrono::milliseconds at_most) const {
   const core::Refusal of_sequence{"KvCache::wait", {"sequence"}};
-  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
-  const auto deadline = std::chrono::steady_clock::now() + std::clamp(at_most, std::chrono::milliseconds(0), kLongest);
+  const auto deadline = std::chrono::steady_clock::now() + core::bounded(at_most);
   std::unique_lock lock(mutex_);
   const std::uint64_t short_until = transactions_.short_until();  // encoders that begin later are not waited for
   for (bool in_time = true;;) {

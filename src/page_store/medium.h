@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "page_store/object.h"
@@ -23,6 +25,13 @@ using Deadline = Clock::time_point;
 struct Wanted {
   ObjectName name;
   std::uint64_t payload_bytes = 0;
+};
+
+// What could be found out. Where one of several servers cannot be asked, its pages are as if they were not there, and
+// `unasked` says why.
+struct FoundPages {
+  std::vector<StoredPage> pages;
+  std::optional<Error> unasked;
 };
 
 // Objects on their way, in the order in which they were asked for. Ends what goes on when it is destroyed.
@@ -43,6 +52,13 @@ class Medium {
   virtual ~Medium() = default;
 
   virtual Result<std::vector<StoredPage>> find(std::span<const PageKey> keys, Deadline deadline) = 0;
+
+  // An error only if nothing could be found out.
+  virtual Result<FoundPages> find_reachable(std::span<const PageKey> keys, Deadline deadline) {
+    auto pages = find(keys, deadline);
+    if (!pages) return pages.error();
+    return FoundPages{std::move(pages).value(), {}};
+  }
 
   virtual Result<std::unique_ptr<Fetch>> fetch(std::vector<Wanted> objects, std::chrono::milliseconds patience) = 0;
 

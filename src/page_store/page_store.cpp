@@ -1,3 +1,4 @@
+#include "core/bounded.h"
 #include "core/error.h"
 #include "page_store/files/open_files.h"
 #include "page_store/medium.h"
@@ -12,13 +13,14 @@ Result<PageStore> PageStore::open(std::string_view url, const PageStoreOptions& 
   return core::guarded([&]() -> Result<PageStore> {
     auto place = page_store::read_url(url);
     if (!place) return place.error();
+    const PageStoreOptions chosen{.max_bytes = options.max_bytes, .deadline = core::bounded(options.deadline)};
     if (place->kind == page_store::Url::Kind::files) {
-      auto files = page_store::open_files(place->path, options);
+      auto files = page_store::open_files(place->path, chosen);
       if (!files) return files.error();
       return PageStore(std::move(files).value());
     }
 #if ROTA_STORE_HAS_VALKEY
-    auto servers = page_store::open_valkey(*place, options);
+    auto servers = page_store::open_valkey(*place, chosen);
     if (!servers) return servers.error();
     return PageStore(std::move(servers).value());
 #else

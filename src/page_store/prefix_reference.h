@@ -1,13 +1,16 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <thread>
@@ -116,6 +119,8 @@ class MemoryMedium final : public Medium {
   struct Faults {
     bool is_gone = false;                     // every call fails at once
     bool is_full = false;                     // so does put()
+    std::optional<ObjectName> refused = {};   // put() of this one fails
+    unsigned dead_of_256 = 0;                 // servers that have as many of 256 pages
     std::chrono::milliseconds takes_ms = {};  // each call; beyond its deadline it fails
   };
   void set(const Faults& faults) {
@@ -136,6 +141,7 @@ class MemoryMedium final : public Medium {
     bytes[bit / 8 % bytes.size()] ^= static_cast<std::byte>(1U << bit % 8);
   }
   std::uint64_t finds = 0, gets = 0, puts = 0;
+  bool last_put_takes_signals = false;  // the thread that called it
 
   Result<std::vector<StoredPage>> find(std::span<const PageKey> keys, Deadline deadline) override {
     if (Status status = begin(deadline); !status) return status.error();
@@ -151,6 +157,23 @@ class MemoryMedium final : public Medium {
       }
     }
     return pages;
+  }
+
+  Result<FoundPages> find_reachable(std::span<const PageKey> keys, Deadline deadline) override {
+    auto pages = find(keys, deadline);
+    if (!pages) return pages.error();
+    FoundPages found{std::move(pages).value(), {}};
+    for (StoredPage& page : found.pages) {
+      if (!is_dead(page.key)) continue;
+      page = {.key = page.key};
+      found.unasked = Error{Errc::io, "a server is dead"};
+    }
+    return found;
+  }
+
+  bool is_dead(const PageKey& key) const {
+    const std::lock_guard lock(mutex_);
+    return std::to_integer<unsigned>(key.bytes[0]) < faults_.dead_of_256;
   }
 
   Result<std::unique_ptr<Fetch>> fetch(std::vector<Wanted> objects, std::chrono::milliseconds patience) override {
@@ -195,9 +218,14 @@ class MemoryMedium final : public Medium {
 
   Status put(const ObjectHeader& header, std::span<const std::byte> payload, Deadline deadline) override {
     if (Status status = begin(deadline); !status) return status;
+    if (is_dead(header.name.key)) return Error{Errc::io, "a server is dead"};
     const std::lock_guard lock(mutex_);
-    if (faults_.is_full) return Error{Errc::io, "full"};
+    if (faults_.is_full || faults_.refused == header.name) return Error{Errc::io, "full"};
     ++puts;
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+    last_put_takes_signals = sigismember(&blocked, SIGTERM) != 1;
     EXPECT_OK(check_payload(header, payload));
     objects_[header.name] = {header, Bytes(payload.begin(), payload.end())};
     return {};

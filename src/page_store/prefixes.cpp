@@ -5,7 +5,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/bounded.h"
 #include "core/error.h"
+#include "core/start_thread.h"
 #include "page_store/joined.h"
 
 namespace rota::page_store {
@@ -13,7 +15,7 @@ namespace {
 
 constexpr std::size_t kProbes = 16;           // of one question to the medium
 constexpr std::uint64_t kSegmentBlocks = 32;  // that are loaded together: what came before them stays if they fail
-constexpr auto kFirstPause = std::chrono::milliseconds(100), kLongestPause = std::chrono::milliseconds(30'000);
+constexpr std::chrono::milliseconds kFirstPause{100}, kLongestPause{30'000};
 
 }  // namespace
 
@@ -28,9 +30,16 @@ Result<std::shared_ptr<Prefixes>> Prefixes::create(std::shared_ptr<Medium> mediu
     return core::refuse({"PrefixStore::create", {"options", {}, "deadline"}}, options.deadline.count(),
                         "more than 0 milliseconds");
   }
-  return std::shared_ptr<Prefixes>(
-      new Prefixes(Setup{std::move(medium), std::move(cache), options, std::move(form).value(), *root}),
+  PrefixStoreOptions chosen = options;
+  chosen.deadline = core::bounded(options.deadline);
+  const std::shared_ptr<Prefixes> prefixes(
+      new Prefixes(Setup{std::move(medium), std::move(cache), std::move(chosen), std::move(form).value(), *root}),
       core::DeleteOrLeave());
+  prefixes->worker_ = core::start_thread([raw = prefixes.get()] { raw->work(); });
+  if (!prefixes->worker_.joinable()) {
+    return Error{Errc::out_of_memory, "PrefixStore::create: the system refuses a thread that stores pages"};
+  }
+  return prefixes;
 }
 
 Prefixes::Prefixes(Setup setup)
@@ -39,8 +48,7 @@ Prefixes::Prefixes(Setup setup)
       options_(std::move(setup.options)),
       form_(std::move(setup.form)),
       root_(setup.root),
-      chains_(cache_.spec().max_sequences),
-      worker_([this] { work(); }) {}
+      chains_(cache_.spec().max_sequences) {}
 
 Prefixes::~Prefixes() {
   {
@@ -48,32 +56,54 @@ Prefixes::~Prefixes() {
     ends_ = true;
     queued_.notify_all();
   }
-  worker_.join();
+  if (worker_.joinable()) worker_.join();
 }
 
-void Prefixes::succeeded() {
+void Prefixes::succeeded() noexcept {
   const std::lock_guard lock(mutex_);
   down_until_ = {};
   down_for_ = {};
 }
 
-void Prefixes::failed(const Error& error) {
+void Prefixes::failed_in_part(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
   ++counters_.failed_calls;
-  counters_.last_error = error.message;
-  down_for_ =
-      std::clamp(2 * down_for_, std::chrono::milliseconds(kFirstPause), std::chrono::milliseconds(kLongestPause));
-  down_until_ = Clock::now() + down_for_;
+  static_cast<void>(core::guarded([&]() -> Status {
+    last_error_ = error.message;
+    return {};
+  }));
 }
 
-PrefixCounters Prefixes::counters() const {
+// What fails while the store is left alone began before: it is the same failure.
+void Prefixes::failed(const Error& error) noexcept {
+  failed_in_part(error);
+  const std::lock_guard lock(mutex_);
+  const Deadline now = Clock::now();
+  if (now < down_until_) return;
+  const bool is_long_ago = now > down_until_ + kLongestPause;
+  down_for_ = is_long_ago ? kFirstPause : std::clamp(2 * down_for_, kFirstPause, kLongestPause);
+  down_until_ = now + down_for_;
+}
+
+PrefixCounters Prefixes::counters() const noexcept {
   const std::lock_guard lock(mutex_);
   PrefixCounters counters = counters_;
+  static_cast<void>(core::guarded([&]() -> Status {
+    counters.last_error = last_error_;
+    return {};
+  }));
   counters.queued_puts = queue_.size() + (is_working_ ? 1 : 0);
   return counters;
 }
 
-// Chains have no gaps unless pages were lost: a few questions find where one ends. load() sees every page.
+Result<std::vector<StoredPage>> Prefixes::find(std::span<const PageKey> keys) {
+  auto found = medium_->find_reachable(keys, deadline());
+  if (!found) return found.error();
+  if (found->unasked) failed_in_part(*found->unasked);
+  return std::move(found->pages);
+}
+
+// Chains have no gaps unless pages were lost: a few questions find where one ends.
 Result<std::uint64_t> Prefixes::stored_blocks(std::span<const PageKey> keys) {
   std::uint64_t stored = 0, missing = keys.size() + 1;  // blocks before `stored` are there, block `missing` - 1 is not
   while (stored + 1 < missing) {
@@ -84,7 +114,7 @@ Result<std::uint64_t> Prefixes::stored_blocks(std::span<const PageKey> keys) {
       counts.push_back(stored + left * i / asked);
       probes.push_back(keys[counts.back() - 1]);
     }
-    auto found = medium_->find(probes, deadline());
+    auto found = find(probes);
     if (!found) return found.error();
     for (std::size_t i = 0; i < found->size(); ++i) {
       if (!(*found)[i].has(StoredPart::pages)) {
@@ -97,11 +127,12 @@ Result<std::uint64_t> Prefixes::stored_blocks(std::span<const PageKey> keys) {
   return stored;
 }
 
-// Of those, the most at whose end the window and the engine's state are there.
+// Of those, the ones before the first that was lost, and the most at whose end the window and the engine's state are.
 Result<std::uint64_t> Prefixes::usable_blocks(std::span<const PageKey> keys) {
   auto stored = stored_blocks(keys);
-  if (!stored || *stored == 0 || (!form_.has_windows() && !options_.needs_state)) return stored;
-  auto found = medium_->find(keys.first(static_cast<std::size_t>(*stored)), deadline());
+  const bool is_each_asked = keys.size() <= kProbes;
+  if (!stored || *stored == 0 || (is_each_asked && !form_.has_windows() && !options_.needs_state)) return stored;
+  auto found = find(keys.first(static_cast<std::size_t>(*stored)));
   if (!found) return found.error();
   const auto is_usable = [&](std::uint64_t blocks) {
     if (options_.needs_state && !(*found)[blocks - 1].has(StoredPart::state)) return false;
@@ -110,7 +141,8 @@ Result<std::uint64_t> Prefixes::usable_blocks(std::span<const PageKey> keys) {
     }
     return true;
   };
-  std::uint64_t blocks = *stored;
+  const auto lost = std::ranges::find_if(*found, [](const StoredPage& page) { return !page.has(StoredPart::pages); });
+  auto blocks = static_cast<std::uint64_t>(lost - found->begin());
   while (blocks > 0 && !is_usable(blocks)) --blocks;
   return blocks;
 }
@@ -140,8 +172,7 @@ Result<PrefixMatch> Prefixes::match(std::span<const std::int32_t> tokens) {
   if (is_asked) {
     auto usable = usable_blocks(match.keys);
     if (usable) {
-      blocks = *usable;
-      succeeded();
+      blocks = *usable;  // which does not say that it can serve them, too
     } else {
       failed(usable.error());
     }
@@ -199,14 +230,14 @@ Status Prefixes::load_blocks(const PrefixMatch& match, OpenedSequence& sequence,
     if (!is_stores) return loaded.error();
     failed(loaded.error());
     // Whichever object is wrong is found, and removed, behind the engine.
-    Verify verify;
+    std::vector<ObjectName> objects;
     for (std::size_t i = object_of(begin, StoredPart::pages);
          i < wanted.size() && i <= object_of(end, StoredPart::pages); ++i) {
-      verify.objects.push_back(wanted[i].name);
+      objects.push_back(wanted[i].name);
     }
+    verify(std::move(objects));
     const std::lock_guard lock(mutex_);
     counters_.failed_loads += all - begin;
-    enqueue(std::move(verify));
     return {};
   }
   succeeded();
@@ -232,7 +263,10 @@ Result<PrefixLoaded> Prefixes::load(const PrefixMatch& match) {
   Status state;
   if (options_.needs_state && !match.keys.empty()) {
     state = load_state(match, loaded);
-    if (!state) failed(state.error());
+    if (!state) {
+      failed(state.error());
+      verify({{match.keys.back(), StoredPart::state}});
+    }
   }
   if (!match.keys.empty() && state) {
     if (Status status = load_blocks(match, sequence, blocks); !status) return status.error();
@@ -255,7 +289,7 @@ Result<PrefixLoaded> Prefixes::load(const PrefixMatch& match) {
   Chain& chain = chain_of(loaded.sequence);
   keys.resize(static_cast<std::size_t>(blocks));
   chain.keys = std::move(keys);
-  chain.given = blocks;
+  chain.given = chain.tried = blocks;
   counters_.loaded += blocks;
   for (std::uint64_t i = 0; i < blocks; ++i) {
     counters_.loaded_bytes += form_.payload_bytes(i, StoredPart::pages);

@@ -26,8 +26,11 @@
 //   load    read from the medium
 //   put     hash, hold pages  ------->  copy a block, let go of it, store it; then the next
 //
-// A block that could not be stored is given again by a later
-// put, as long as its sequence lives; until the store has recovered, put() and match() return at once.
+// A block that could not be stored is given again by a later put, as long as its sequence lives: once another page is
+// sealed, or if the store as a whole had failed, once it is asked again. A store that fails is left alone for a while,
+// twice as long each time: put() and match() return at once meanwhile. Whether it was the store that failed a load, or
+// an object of it that was missing or wrong, is found out behind the engine. One of many servers that fails makes
+// holes.
 
 namespace rota::page_store {
 
@@ -53,7 +56,7 @@ class Prefixes : public core::OfProcess {
   Status put_state(std::span<const std::int32_t> tokens, std::span<const std::byte> state);
   Status flush(std::chrono::milliseconds at_most);
   std::uint64_t page() const noexcept { return form_.tokens(); }
-  PrefixCounters counters() const;
+  PrefixCounters counters() const noexcept;
 
  private:
   // A sequence as far as it was given to put().
@@ -62,6 +65,7 @@ class Prefixes : public core::OfProcess {
     std::vector<PageKey> keys = {};
     std::vector<std::int32_t> tokens = {};  // of these keys, where they were told
     std::uint64_t given = 0;                // blocks
+    std::uint64_t tried = 0;                // at that length put() has nothing more to do
   };
   // Blocks of a sequence from `first` on.
   struct PutPages {
@@ -88,10 +92,13 @@ class Prefixes : public core::OfProcess {
   Chain& chain_of(Sequence sequence);
   void enqueue(Job job);
 
-  // The store answered, or not.
-  void succeeded();
-  void failed(const Error& error);
+  // The store served what it was asked for, or a part, or not: then it is left alone for a while.
+  void succeeded() noexcept;
+  void failed_in_part(const Error& error) noexcept;
+  void failed(const Error& error) noexcept;
 
+  // As far as the store can be asked.
+  Result<std::vector<StoredPage>> find(std::span<const PageKey> keys);
   Result<std::uint64_t> stored_blocks(std::span<const PageKey> keys);
   Result<std::uint64_t> usable_blocks(std::span<const PageKey> keys);
   Status load_blocks(const PrefixMatch& match, OpenedSequence& sequence, std::uint64_t& blocks);
@@ -99,11 +106,17 @@ class Prefixes : public core::OfProcess {
   std::vector<Wanted> wanted_for(const PrefixMatch& match, std::uint64_t blocks) const;
 
   void work();
+  bool is_left_alone() const;
+  void verify(std::vector<ObjectName> objects);
   void run(PutPages& put);
   void run(PutState& put);
   void run(Verify& verify);
   class BlockWriter;
-  void give_again(const PutPages& put, std::uint64_t from_block);
+  struct Left {
+    std::uint64_t first = 0, blocks = 0;
+  };
+  enum class Again : std::uint8_t { with_next_page, soon };
+  void give_again(const PutPages& put, const Left& left, Again again) noexcept;
 
   const std::shared_ptr<Medium> medium_;
   KvCache cache_;
@@ -115,7 +128,8 @@ class Prefixes : public core::OfProcess {
   std::condition_variable queued_, idle_;
   std::vector<Chain> chains_;  // by the sequence's index: as many as the cache has
   std::deque<Job> queue_;
-  PrefixCounters counters_;
+  PrefixCounters counters_;  // but for the error, which is
+  std::string last_error_;
   Deadline down_until_ = {};
   std::chrono::milliseconds down_for_ = {};
   bool is_working_ = false, ends_ = false;

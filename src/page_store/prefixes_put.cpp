@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "core/bounded.h"
 #include "core/error.h"
 #include "page_store/prefixes.h"
 
@@ -25,6 +27,13 @@ void Prefixes::enqueue(Job job) {
   queued_.notify_one();
 }
 
+// Before all that is put: until it is done, the store is left alone.
+void Prefixes::verify(std::vector<ObjectName> objects) {
+  const std::lock_guard lock(mutex_);
+  queue_.emplace_front(Verify{std::move(objects)});
+  queued_.notify_one();
+}
+
 Status Prefixes::put(Sequence sequence, std::span<const std::int32_t> tokens) {
   auto sealed = cache_.sealed_length(sequence);
   if (!sealed) return sealed.error();
@@ -37,16 +46,18 @@ Status Prefixes::put(Sequence sequence, std::span<const std::int32_t> tokens) {
   if (is_down()) return {};
   // Tokens may have been taken back since, and others have come. Comparing them costs less than hashing.
   const auto pages = tokens.first(static_cast<std::size_t>(*sealed));
-  if (blocks == chain.given && std::ranges::equal(chain.tokens, pages)) return {};
+  if (blocks == chain.tried && std::ranges::equal(chain.tokens, pages)) return {};
   auto keys = keys_of(pages);
   if (!keys) return keys.error();
   const auto same = std::ranges::mismatch(chain.keys, *keys).in1 - chain.keys.begin();
   chain.given = std::min(chain.given, static_cast<std::uint64_t>(same));
   chain.keys = std::move(keys).value();
   chain.tokens.assign(pages.begin(), pages.end());
+  chain.tried = blocks;
   if (blocks == chain.given) return {};
   if (queue_.size() >= options_.max_queued_puts) {
     counters_.dropped_puts += blocks - chain.given;
+    chain.tried = 0;
     return {};
   }
   auto snapshot = cache_.snapshot(sequence, chain.given * form_.tokens(), blocks * form_.tokens());
@@ -82,7 +93,7 @@ Status Prefixes::put_state(std::span<const std::int32_t> tokens, std::span<const
 
 Status Prefixes::flush(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
-  if (idle_.wait_for(lock, at_most, [&] { return queue_.empty() && !is_working_; })) return {};
+  if (idle_.wait_for(lock, core::bounded(at_most), [&] { return queue_.empty() && !is_working_; })) return {};
   return Error{Errc::busy, core::text("PrefixStore::flush: {} puts are not done after {} ms",
                                       queue_.size() + (is_working_ ? 1 : 0), at_most.count())};
 }
@@ -96,11 +107,7 @@ void Prefixes::work() {
     queue_.pop_front();
     is_working_ = true;
     lock.unlock();
-    Status status = core::guarded([&]() -> Status {
-      std::visit([&](auto& one) { run(one); }, job);
-      return {};
-    });
-    if (!status) failed(status.error());
+    std::visit([&](auto& one) { run(one); }, job);
     {
       const Job ended = std::move(job);
     }  // lets go of pages, without the lock
@@ -118,7 +125,7 @@ class Prefixes::BlockWriter {
 
   // Of which blocks what is stored already.
   Status ask() {
-    auto found = owner_.medium_->find(std::span(put_.keys).subspan(1), owner_.deadline());
+    auto found = owner_.find(std::span(put_.keys).subspan(1));
     if (!found) return found.error();
     found_ = std::move(found).value();
     return {};
@@ -166,10 +173,21 @@ class Prefixes::BlockWriter {
       if (Status status = store_block(); !status) return status;
     }
     if (late_.filled_bytes == 0) return {};
-    return store(0, StoredPart::pages, late_).status;
+    const Stored stored = store(0, StoredPart::pages, late_);
+    late_.filled_bytes = 0;
+    return take_stock(0, stored);
   }
 
-  std::uint64_t block() const noexcept { return block_; }
+  // What is not stored yet. Without its first block, which may come late, the rest is not found.
+  Left left() const noexcept {
+    const bool is_late = late_.filled_bytes > 0;
+    const std::uint64_t to_come = put_.first + put_.keys.size() - 1 - block_ + (is_late ? 1 : 0);
+    return {std::min(first_missed_, is_late ? 0 : block_), missed_ + to_come};
+  }
+
+  // Blocks that the store did not take, while it took others.
+  const std::optional<Error>& miss() const noexcept { return miss_; }
+  bool has_served() const noexcept { return served_ > 0; }
 
  private:
   struct Object {
@@ -179,6 +197,7 @@ class Prefixes::BlockWriter {
   struct Stored {
     Status status = {};
     std::uint64_t bytes = 0;
+    bool is_in_time = true;
   };
 
   // Unless it is there, or parts of it are not.
@@ -192,29 +211,43 @@ class Prefixes::BlockWriter {
                               .index = block,
                               .payload_bytes = payload.size(),
                               .payload_sum = payload_sum(payload)};
-    return {owner_.medium_->put(header, payload, owner_.deadline()), kObjectHeaderBytes + payload.size()};
+    const Deadline until = owner_.deadline();
+    Status status = owner_.medium_->put(header, payload, until);
+    return {std::move(status), kObjectHeaderBytes + payload.size(), Clock::now() < until};
   }
 
   Status store_block() {
     Object& pages = objects_[static_cast<std::size_t>(StoredPart::pages)];
     Object& window = objects_[static_cast<std::size_t>(StoredPart::window)];
     // The window first: where the pages are, a prefix may end.
-    std::uint64_t bytes = 0;
+    Stored stored;
     for (const auto& [part, object] : {std::pair(StoredPart::window, &window), std::pair(StoredPart::pages, &pages)}) {
-      if (part == StoredPart::window && object->filled_bytes == 0) continue;
-      const Stored stored = store(block_, part, *object);
-      if (!stored.status) return stored.status;
-      bytes += stored.bytes;
+      if ((part == StoredPart::window && object->filled_bytes == 0) || !stored.status) continue;
+      Stored one = store(block_, part, *object);
+      one.bytes += stored.bytes;
+      stored = std::move(one);
     }
     // Sinks that are kept come with the first page that the window sees.
-    if (block_ == 0 && pages.filled_bytes < owner_.form_.payload_bytes(0, StoredPart::pages))
-      late_ = std::exchange(pages, {});
+    const bool is_late = block_ == 0 && pages.filled_bytes < owner_.form_.payload_bytes(0, StoredPart::pages);
+    if (is_late) late_ = std::exchange(pages, {});
     pages.filled_bytes = window.filled_bytes = 0;
-    ++block_;
+    const std::uint64_t block = block_++;
+    return is_late && stored.status ? Status() : take_stock(block, stored);
+  }
+
+  // A store that did not answer in time is not asked for more. Where one of its servers fails, others may not.
+  Status take_stock(std::uint64_t block, const Stored& stored) {
+    if (!stored.status) {
+      first_missed_ = std::min(first_missed_, block);
+      ++missed_;
+      miss_ = stored.status.error();
+      return stored.is_in_time ? Status() : stored.status;
+    }
+    ++served_;
     const std::lock_guard lock(owner_.mutex_);
     if (owner_.ends_) return Error{Errc::busy, "the store is closed"};
-    ++(bytes > 0 ? owner_.counters_.stored : owner_.counters_.already_stored);
-    owner_.counters_.stored_bytes += bytes;
+    ++(stored.bytes > 0 ? owner_.counters_.stored : owner_.counters_.already_stored);
+    owner_.counters_.stored_bytes += stored.bytes;
     return {};
   }
 
@@ -227,49 +260,86 @@ class Prefixes::BlockWriter {
   std::size_t number_ = 0;         // of the part that comes next
   std::array<Object, 2> objects_;  // of the block, by StoredPart
   Object late_;                    // pages of block 0 that are not whole yet
+  std::uint64_t served_ = 0, missed_ = 0, first_missed_ = ~std::uint64_t{0};
+  std::optional<Error> miss_;
 };
 
+bool Prefixes::is_left_alone() const {
+  const std::lock_guard lock(mutex_);
+  return is_down();
+}
+
 void Prefixes::run(PutPages& put) {
-  auto layout = lay_out_saved(put.snapshot.saved());
-  if (!layout) return failed(layout.error());
-  BlockWriter writer(*this, put, std::move(layout).value());
-  Status status = writer.ask();
-  if (status && writer.has_work()) {
-    status = std::move(put.snapshot).save([&](std::span<const std::byte> bytes) { return writer.take(bytes); });
-    if (status) status = writer.end();
-  } else if (status) {
-    const std::lock_guard lock(mutex_);
-    counters_.already_stored += put.keys.size() - 1;
+  const Left all{put.first, put.keys.size() - 1};
+  if (is_left_alone()) return give_again(put, all, Again::soon);
+  std::optional<BlockWriter> writer;
+  const Status status = core::guarded([&]() -> Status {
+    auto layout = lay_out_saved(put.snapshot.saved());
+    if (!layout) return layout.error();
+    writer.emplace(*this, put, std::move(layout).value());
+    if (Status asked = writer->ask(); !asked) return asked;
+    if (!writer->has_work()) {
+      const std::lock_guard lock(mutex_);
+      counters_.already_stored += all.blocks;
+      return {};
+    }
+    const auto take = [&](std::span<const std::byte> bytes) { return writer->take(bytes); };
+    if (Status saved = std::move(put.snapshot).save(take); !saved) return saved;
+    return writer->end();
+  });
+  const std::optional<Error> miss = writer ? writer->miss() : std::nullopt;
+  if (status && (!miss || writer->has_served())) {
+    succeeded();
+    if (!miss) return;
+    failed_in_part(*miss);
+    return give_again(put, writer->left(), Again::with_next_page);
   }
-  if (status) return succeeded();
-  failed(status.error());
-  give_again(put, writer.block());
+  failed(status ? *miss : status.error());
+  give_again(put, writer ? writer->left() : all, Again::soon);
 }
 
 // What was not stored, if its sequence is still there when put() is called again.
-void Prefixes::give_again(const PutPages& put, std::uint64_t from_block) {
+void Prefixes::give_again(const PutPages& put, const Left& left, Again again) noexcept {
   const std::lock_guard lock(mutex_);
-  counters_.dropped_puts += put.first + put.keys.size() - 1 - from_block;
+  counters_.dropped_puts += left.blocks;
   Chain& chain = chains_[put.sequence.index];
   if (chain.generation != put.sequence.generation) return;
-  chain.given = std::min(chain.given, from_block);
+  chain.given = std::min(chain.given, left.first);
+  if (again == Again::soon) chain.tried = 0;
 }
 
 void Prefixes::run(PutState& put) {
-  if (Status status = medium_->put(put.header, put.state, deadline()); !status) {
-    failed(status.error());
-    const std::lock_guard lock(mutex_);
-    ++counters_.dropped_puts;
-    return;
+  const bool is_asked = !is_left_alone();
+  Status status;
+  if (is_asked) {
+    status = core::guarded([&] { return medium_->put(put.header, put.state, deadline()); });
+    if (status) {
+      succeeded();
+    } else {
+      failed(status.error());
+    }
   }
-  succeeded();
   const std::lock_guard lock(mutex_);
-  counters_.stored_bytes += put.state.size();
+  if (is_asked && status) {
+    counters_.stored_bytes += put.state.size();
+  } else {
+    ++counters_.dropped_puts;
+  }
 }
 
-// What is wrong is removed by whoever finds it so.
+// What is wrong is removed by whoever finds it so. A store that answers in time was not what failed.
 void Prefixes::run(Verify& verify) {
-  for (const ObjectName& name : verify.objects) (void)medium_->get(name, deadline());
+  const Status status = core::guarded([&]() -> Status {
+    for (const ObjectName& name : verify.objects) {
+      const Deadline until = deadline();
+      const auto got = medium_->get(name, until);
+      if (!got && Clock::now() >= until) return got.error();
+    }
+    const auto found = medium_->find({&verify.objects.front().key, 1}, deadline());
+    return found ? Status() : found.error();
+  });
+  if (status) return succeeded();
+  failed(status.error());
 }
 
 }  // namespace rota::page_store

@@ -113,7 +113,9 @@ class Collecting {
   Status look_at_row(const StoredPage& page) {
     for (const StoredPart part : kStoredParts) {
       const ObjectName name{page.key, part};
-      if (!page.has(part) || shelf_->folder().look_at(name).id != FileId{}) continue;
+      if (!page.has(part)) continue;
+      const auto look = shelf_->folder().look_at(name);
+      if (!look || look->id != FileId{}) continue;  // it is there, or nobody can tell now
       if (Status status = forget(page, name, {}); !status) return status;
     }
     return {};

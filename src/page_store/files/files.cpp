@@ -55,8 +55,9 @@ class Files final : public Medium, public core::OfProcess {
   }
 
   Result<std::unique_ptr<Fetch>> fetch(std::vector<Wanted> objects, std::chrono::milliseconds patience) override {
-    const auto tell_wrong = [shelf = shelf_, patience](const ObjectName& name, FileId file) {
-      static_cast<void>(shelf->forget_wrong(name, file, Clock::now() + patience));
+    // However many are wrong, who reads waits for the index once.
+    const auto tell_wrong = [shelf = shelf_, deadline = Clock::now() + patience](const ObjectName& name, FileId file) {
+      static_cast<void>(shelf->forget_wrong(name, file, deadline));
     };
     return fetch_files(folder_, std::move(objects), tell_wrong);
   }
@@ -89,7 +90,9 @@ class Files final : public Medium, public core::OfProcess {
     const auto pages = find({&header.name.key, 1}, deadline);
     if (!pages) return pages.error();
     const std::uint64_t known_bytes = pages->front().part_bytes[static_cast<std::size_t>(header.name.part)];
-    if (known_bytes > 0 && folder_->look_at(header.name).bytes == known_bytes) {
+    const auto look = folder_->look_at(header.name);
+    if (!look) return look.error();
+    if (known_bytes > 0 && look->bytes == known_bytes) {
       use({&header.name.key, 1});
       return {};
     }
@@ -160,9 +163,8 @@ Result<std::shared_ptr<Medium>> open(const std::string& path, const PageStoreOpt
   const auto index = Index::open(folder, deadline);
   if (!index) return index.error();
   const std::shared_ptr<Files> files(new Files(folder, *index, pace), core::DeleteOrLeave());
-  if (Status status = files->set_up(options.max_bytes, deadline); !status && !(*index)->is_being_made()) {
-    return status.error();
-  }
+  const auto set_up = [&] { return files->set_up(options.max_bytes, deadline); };
+  if (Status status = (*index)->unless_being_made(set_up); !status) return status.error();
   return std::shared_ptr<Medium>(files);
 }
 

@@ -1,9 +1,12 @@
 #include <sqlite3.h>
 #include <sys/mount.h>
 
+#include <ctime>
 #include <random>
+#include <thread>
 
 #include "page_store/files/files_testing.h"
+#include "page_store/files/folder.h"
 
 namespace rota::page_store::files {
 namespace {
@@ -35,7 +38,7 @@ class FilesDamage : public FilesTest {
 
   Status fetch_all(Medium& medium, std::uint64_t number, std::vector<std::byte>& to) const {
     to.assign(kBytes, std::byte{0});
-    const auto fetch = medium.fetch({{{key_of(number), StoredPart::pages}, kBytes}}, std::chrono::seconds(1)).value();
+    const auto fetch = medium.fetch({{{key_of(number), StoredPart::pages}, kBytes}}, std::chrono::seconds(20)).value();
     return fetch->read(0, 0, to);
   }
 };
@@ -163,6 +166,25 @@ TEST_F(FilesDamage, AnIndexIsMadeAnewBehindThoseWhoDoNotWait) {
   }
   EXPECT_EQ(right_pages(*medium), kPages);
   EXPECT_EQ(medium->stat(soon()).value().max_bytes, 1'000'000U);
+}
+
+// Who was to make its index anew does not look for its lock without end.
+TEST_F(FilesDamage, AFolderThatIsGoneIsAnError) {
+  const auto medium = open();
+  fill(*medium);
+  const std::shared_ptr<const Folder> folder = Folder::open(store).value();
+  const auto held = FolderLock::take(*folder, FolderLock::Kind::shared, soon());
+  ASSERT_TRUE(held.ok());
+  fs::remove(store + "/index.sqlite");
+  const auto says = [&] { return medium->stat(soon(std::chrono::milliseconds(20))).error().message; };
+  EXPECT_NE(says().find("made anew"), std::string::npos) << says();
+  fs::rename(store, store + ".elsewhere");
+  EXPECT_NE(says().find("No such file"), std::string::npos) << says();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // longer than one wait for the lock
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.1);
+  fs::rename(store + ".elsewhere", store);
 }
 
 TEST_F(FilesDamage, AnIndexThatIsCutIsMadeAnewOrReadAsFarAsItGoes) {

@@ -1,6 +1,8 @@
 #include "page_store/files/files.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <set>
 #include <thread>
@@ -190,6 +192,32 @@ TEST_F(FilesStore, FollowsNoLinkAndWaitsForNoPipe) {
   }
   EXPECT_TRUE(fs::exists(top / "elsewhere"));
   EXPECT_TRUE(fs::exists(top / "room" / fs::path(file_of(3)).filename()));
+}
+
+// Without descriptors nobody can tell whether a file is there, nor remove it.
+TEST_F(FilesStore, WhatCannotBeRemovedNowIsNotForgotten) {
+  const auto medium = open();
+  ASSERT_TRUE(put_page(*medium, {.number = 1}).ok());
+  ASSERT_TRUE(is_there(*medium, 1));
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);
+  close(next);
+  rlimit one_more = before;
+  one_more.rlim_cur = static_cast<rlim_t>(next) + 1;  // for the folder's lock
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const Status status = medium->remove(key_of(1), soon());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Errc::io);
+  EXPECT_EQ(files(), 1U);
+  EXPECT_TRUE(medium->remove(key_of(1), soon()).ok());
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(FilesStore, TakesAnyDeadline) {
+  const PageStore pages = PageStore::open("file:" + store, {.deadline = std::chrono::milliseconds::max()}).value();
+  EXPECT_EQ(pages.stat(Clock::time_point::max()).value().pages, 0U);
 }
 
 TEST_F(FilesStore, ReturnsByItsDeadlineWhileAnotherHoldsTheIndex) {

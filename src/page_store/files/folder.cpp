@@ -30,6 +30,9 @@ constexpr int kNamesToTry = 16;
 constexpr mode_t kFileMode = 0660, kFolderMode = 0770;  // less the umask
 constexpr std::uint64_t kLeftOverMs = 3'600'000;
 
+// Of a file below the folder: it has no such name, or one on the way is no folder.
+bool is_gone(int error) { return error == ENOENT || error == ELOOP || error == ENOTDIR; }
+
 std::string reason() { return std::generic_category().message(errno); }
 
 // Calls again where a signal came between.
@@ -90,6 +93,8 @@ std::optional<ObjectName> name_of(const std::string& room, std::string_view file
   }
   return {};
 }
+
+std::string lock_path(const Folder& folder) { return folder.path() + "/lock"; }
 
 Error io_error(const std::string& path, const std::string& what) {
   return {Errc::io, core::text("page store: {}: {}", path, what)};
@@ -310,10 +315,11 @@ Status Folder::write_and_move(const ObjectHeader& header, std::span<const std::b
 
 ObjectFile Folder::open_object(const ObjectName& name) const {
   const auto no_file = [&] {
-    const bool is_gone = errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == ENXIO;
+    const bool is_wrong = is_gone(errno) || errno == ENXIO;
     Status status = failed(core::text("{}: {}", text(name), reason()));
-    return ObjectFile{.kind = is_gone ? ObjectFile::Kind::wrong : ObjectFile::Kind::unreadable,
-                      .look = look_at(name),
+    const auto look = look_at(name);
+    return ObjectFile{.kind = is_wrong ? ObjectFile::Kind::wrong : ObjectFile::Kind::unreadable,
+                      .look = look ? *look : FileLook{},
                       .status = std::move(status)};
   };
   const Descriptor room = open_room(name.key, Missing::stays);
@@ -325,16 +331,20 @@ ObjectFile Folder::open_object(const ObjectName& name) const {
   return read_object_file(std::move(file), name);
 }
 
-FileLook Folder::look_at(const ObjectName& name) const {
+Result<FileLook> Folder::look_at(const ObjectName& name) const {
+  const std::string file = file_of(name);
   const Descriptor room = open_room(name.key, Missing::stays);
   struct stat what{};
-  if (!room.is_open() || ::fstatat(room.number(), file_of(name).c_str(), &what, AT_SYMLINK_NOFOLLOW) != 0) return {};
-  return look_of(what);
+  if (room.is_open() && ::fstatat(room.number(), file.c_str(), &what, AT_SYMLINK_NOFOLLOW) == 0) return look_of(what);
+  if (is_gone(errno)) return FileLook{};
+  return failed(core::text("{}: {}", text(name), reason()));
 }
 
-void Folder::remove(const ObjectName& name) const {
+Status Folder::remove(const ObjectName& name) const {
+  const std::string file = file_of(name);
   const Descriptor room = open_room(name.key, Missing::stays);
-  if (room.is_open()) ::unlinkat(room.number(), file_of(name).c_str(), 0);
+  if (room.is_open() && ::unlinkat(room.number(), file.c_str(), 0) == 0) return {};
+  return is_gone(errno) ? Status() : failed(core::text("{}: {}", text(name), reason()));
 }
 
 Status Folder::each_object(const std::function<bool(const ObjectName&)>& each) const {
@@ -369,17 +379,26 @@ std::uint64_t Folder::remove_left_overs() const {
 }
 
 Result<FolderLock> FolderLock::take(const Folder& folder, Kind kind, Deadline deadline) {
-  const std::string path = folder.path() + "/lock";
+  auto taken = take_in_time(folder, kind, deadline);
+  if (!taken) return taken.error();
+  if (!*taken) {
+    return io_error(lock_path(folder), "the deadline passed while another process made the index anew");
+  }
+  return std::move(**taken);
+}
+
+Result<std::optional<FolderLock>> FolderLock::take_in_time(const Folder& folder, Kind kind, Deadline deadline) {
+  const std::string path = lock_path(folder);
   Descriptor file(
       whole_call([&] { return ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, kFileMode); }));
   if (!file.is_open()) return io_error(path, reason());
   const int how = (kind == Kind::shared ? LOCK_SH : LOCK_EX) | LOCK_NB;
   for (Clock::duration pause = std::chrono::microseconds(100);;
        pause = std::min<Clock::duration>(2 * pause, std::chrono::milliseconds(5))) {
-    if (whole_call([&] { return ::flock(file.number(), how); }) == 0) return FolderLock(std::move(file));
+    if (whole_call([&] { return ::flock(file.number(), how); }) == 0) return std::optional(FolderLock(std::move(file)));
     if (errno != EWOULDBLOCK) return io_error(path, reason());
     const auto now = Clock::now();
-    if (now >= deadline) return io_error(path, "the deadline passed while another process made the index anew");
+    if (now >= deadline) return std::optional<FolderLock>();
     std::this_thread::sleep_for(std::min(pause, deadline - now));
   }
 }

@@ -98,8 +98,10 @@ class Folder {
   Status write(const ObjectHeader& header, std::span<const std::byte> payload, Deadline deadline) const;
 
   ObjectFile open_object(const ObjectName& name) const;
-  FileLook look_at(const ObjectName& name) const;
-  void remove(const ObjectName& name) const;
+  // No file: number 0.
+  Result<FileLook> look_at(const ObjectName& name) const;
+  // It is no error if there is none.
+  Status remove(const ObjectName& name) const;
 
   // Names of all that might be objects, in order. False from `each`: no more.
   Status each_object(const std::function<bool(const ObjectName&)>& each) const;
@@ -130,6 +132,8 @@ class FolderLock {
  public:
   enum class Kind : std::uint8_t { shared, alone };
   static Result<FolderLock> take(const Folder& folder, Kind kind, Deadline deadline);
+  // None: others still have it then.
+  static Result<std::optional<FolderLock>> take_in_time(const Folder& folder, Kind kind, Deadline deadline);
   ~FolderLock();
   FolderLock(FolderLock&&) noexcept = default;
   FolderLock& operator=(FolderLock&&) = delete;

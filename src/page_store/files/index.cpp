@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <system_error>
 
-#include "core/callers_thread.h"
 #include "core/error.h"
+#include "core/start_thread.h"
 
 // An index that is missing or spoiled is made anew from the files, while others may have the old one open:
 //
@@ -51,14 +51,27 @@ void Index::Connection::close() noexcept {
 Result<std::shared_ptr<Index>> Index::open(std::shared_ptr<const Folder> folder, Deadline deadline) {
   std::shared_ptr<Index> index(new Index(std::move(folder)), core::DeleteOrLeave());
   const auto nothing = [](Rows&) -> Status { return {}; };
-  Status status = index->read(deadline, nothing);
-  if (!status && !index->is_being_made()) return status.error();
+  if (Status status = index->unless_being_made([&] { return index->read(deadline, nothing); }); !status) {
+    return status.error();
+  }
   return index;
 }
 
 bool Index::is_being_made() {
   const std::lock_guard lock(maker_mutex_);
-  return is_making_ || !FolderLock::take(*folder_, FolderLock::Kind::shared, Clock::now());
+  if (is_making_) return true;
+  const auto taken = FolderLock::take_in_time(*folder_, FolderLock::Kind::shared, Clock::now());
+  return taken.ok() && !taken->has_value();
+}
+
+// What was late because of that may have been made by the time that one asks: then it is done once more.
+Status Index::unless_being_made(const std::function<Status()>& work) {
+  Status status = work();
+  for (int tries = 0; tries < kTries && !status; ++tries) {
+    if (is_being_made()) return {};
+    status = work();
+  }
+  return status;
 }
 
 Index::~Index() {
@@ -153,14 +166,17 @@ Status Index::make_anew(FileId spoiled, Deadline deadline) {
   std::unique_lock lock(maker_mutex_);
   if (!is_making_) {
     if (maker_.joinable()) maker_.join();
-    const core::BlockedSignals blocked;
-    maker_ = std::thread([this, spoiled] {
+    maker_ = core::start_thread([this, spoiled] {
       Status status = core::guarded([&] { return make_anew_now(spoiled); });
       const std::lock_guard done(maker_mutex_);
       making_ = std::move(status);
       is_making_ = false;
       made_.notify_all();
     });
+    if (!maker_.joinable()) {
+      return Error{Errc::io,
+                   core::text("page store: {}: no thread could be started to make the index anew", folder_->path())};
+    }
     is_making_ = true;
   }
   if (!made_.wait_until(lock, deadline, [&] { return !is_making_; })) {
@@ -172,9 +188,11 @@ Status Index::make_anew(FileId spoiled, Deadline deadline) {
 Status Index::make_anew_now(FileId spoiled) const {
   std::optional<FolderLock> lock;
   while (!lock) {
-    auto taken = FolderLock::take(*folder_, FolderLock::Kind::alone, Clock::now() + std::chrono::milliseconds(50));
     if (is_ending_) return Error{Errc::io, "page store: closed before the index was made anew"};
-    if (taken) lock.emplace(std::move(taken).value());
+    auto taken =
+        FolderLock::take_in_time(*folder_, FolderLock::Kind::alone, Clock::now() + std::chrono::milliseconds(50));
+    if (!taken) return taken.error();
+    if (*taken) lock.emplace(std::move(**taken));
   }
   const std::string path = folder_->index_path();
   if (file_at(path) != spoiled) return {};

@@ -28,8 +28,8 @@ class Index : public core::OfProcess {
   Index(const Index&) = delete;
   Index& operator=(const Index&) = delete;
 
-  // By this process or another.
-  bool is_being_made();
+  // An error of `work` counts unless the index is being made anew, by this process or another.
+  Status unless_being_made(const std::function<Status()>& work);
 
   // Begun again from its start if the index had to be made anew. An error undoes what was written.
   using Work = std::function<Status(Rows&)>;
@@ -64,6 +64,7 @@ class Index : public core::OfProcess {
   Tried open_file(Connection& connection, FileId file, Deadline deadline) const;
   static Status transact(Connection& connection, Access access, const Work& work);
 
+  bool is_being_made();
   Status make_anew(FileId spoiled, Deadline deadline);
   Status make_anew_now(FileId spoiled) const;
   Status fill(const std::string& path) const;

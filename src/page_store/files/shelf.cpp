@@ -1,6 +1,7 @@
 #include "page_store/files/shelf.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -41,7 +42,9 @@ Status Shelf::put(const ObjectHeader& header, std::span<const std::byte> payload
     // The page is stored: what leaves late leaves with the next put.
     const auto evicted = evict(header.name.key, deadline);
     if (!evicted || evicted->is_enough) return {};
-    if (Status status = forget_wrong(header.name, folder_->look_at(header.name).id, deadline); !status) return status;
+    const auto look = folder_->look_at(header.name);
+    if (!look) return look.error();
+    if (Status status = forget_wrong(header.name, look->id, deadline); !status) return status;
     return Error{Errc::io, core::text("page store: {}: {} and the pages before it are more than max_bytes",
                                       folder_->path(), text(header.name))};
   }
@@ -53,7 +56,9 @@ Result<Shelf::Placed> Shelf::place(const ObjectHeader& header, Deadline deadline
   auto placed = Placed::gone;
   Status status = index_->write(deadline, [&](Rows& rows) -> Status {
     placed = Placed::gone;
-    if (folder_->look_at(header.name).bytes != kObjectHeaderBytes + header.payload_bytes) return {};
+    const auto look = folder_->look_at(header.name);
+    if (!look) return look.error();
+    if (look->bytes != kObjectHeaderBytes + header.payload_bytes) return {};
     if (Status put = rows.put(header, now_ms()); !put) return put;
     const auto totals = rows.totals();
     if (!totals) return totals.error();
@@ -64,8 +69,7 @@ Result<Shelf::Placed> Shelf::place(const ObjectHeader& header, Deadline deadline
   // As on a disk that is full. A file whose row nobody wrote would take space that nobody knows of.
   static_cast<void>(index_->write(deadline, [&](Rows& rows) -> Status {
     const auto page = rows.find(header.name.key);
-    if (page.ok() && !page->has(header.name.part)) folder_->remove(header.name);
-    return {};
+    return page.ok() && !page->has(header.name.part) ? folder_->remove(header.name) : Status();
   }));
   return status.error();
 }
@@ -81,8 +85,11 @@ Status Shelf::remove(const PageKey& key, Deadline deadline) const {
 }
 
 Status Shelf::forget_wrong(const ObjectName& name, FileId file, Deadline deadline) const {
-  Status status = index_->write(
-      deadline, [&](Rows& rows) -> Status { return folder_->look_at(name).id == file ? rows.drop(name) : Status{}; });
+  Status status = index_->write(deadline, [&](Rows& rows) -> Status {
+    const auto look = folder_->look_at(name);
+    if (!look) return look.error();
+    return look->id == file ? rows.drop(name) : Status();
+  });
   return status.ok() ? let_leave(deadline) : status;
 }
 
@@ -93,7 +100,9 @@ Result<bool> Shelf::adopt(const ObjectFile& object, Deadline deadline) const {
     const auto page = rows.find(name.key);
     if (!page) return page.error();
     is_new = false;
-    if (folder_->look_at(name).id != object.look.id) return {};
+    const auto look = folder_->look_at(name);
+    if (!look) return look.error();
+    if (look->id != object.look.id) return {};
     is_new = page->bytes() == 0;
     return rows.put(object.header, object.look.changed_ms);
   });
@@ -138,21 +147,30 @@ Status Shelf::evict_some(const PageKey& keep, Deadline deadline, Evicted& evicte
   });
 }
 
+// A file that cannot be removed now goes on leaving: it is not forgotten, and keeps no other from it.
 Status Shelf::let_leave(Deadline deadline) const {
   for (bool is_done = false; !is_done;) {
+    Status removed;
     Status status = index_->write(deadline, [&](Rows& rows) -> Status {
       const auto names = rows.leaving(kLeaveAtOnce);
       if (!names) return names.error();
       is_done = names->size() < kLeaveAtOnce;
+      removed = {};
       for (const ObjectName& name : *names) {
         const auto page = rows.find(name.key);
         if (!page) return page.error();
-        if (!page->has(name.part)) folder_->remove(name);
+        if (!page->has(name.part)) {
+          if (Status gone = folder_->remove(name); !gone) {
+            removed = std::move(gone);
+            continue;
+          }
+        }
         if (Status left = rows.has_left(name); !left) return left;
       }
       return {};
     });
     if (!status) return status;
+    if (!removed) return removed;
   }
   return {};
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/callers_thread.h"
 #include "core/error.h"
+#include "core/start_thread.h"
 
 namespace rota::page_store::files {
 namespace {
@@ -38,8 +38,7 @@ void Uses::add(std::span<const PageKey> keys) {
   if (keys_.size() + keys.size() > kMostKeys) return;
   keys_.insert(keys.begin(), keys.end());
   if (thread_.joinable() || is_ending_) return;
-  const core::BlockedSignals blocked;
-  thread_ = std::thread([this] { run(); });
+  thread_ = core::start_thread([this] { run(); });  // without one, who adds next tries again
 }
 
 void Uses::run() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "core/error.h"
 
@@ -31,11 +32,15 @@ Error at(const Address& address, const std::string& what) {
 
 Exchange::~Exchange() {
   for (auto& [address, line] : lines_) {
-    if (line.waiting.empty()) {
-      servers_->give_back(address, std::move(line.connection));
-    } else if (!line.has_answered) {
-      servers_->undecided(address);
-    }
+    // Without memory for its number a connection is closed, and a server is thought well of.
+    static_cast<void>(core::guarded([&]() -> Status {
+      if (line.waiting.empty()) {
+        servers_->give_back(address, std::move(line.connection));
+      } else if (!line.has_answered) {
+        servers_->undecided(address);
+      }
+      return {};
+    }));
   }
 }
 
@@ -283,19 +288,48 @@ void Exchange::give_up(const std::string& why) {
   }
 }
 
-Result<std::vector<std::unique_ptr<Reply>>> ask_all(const std::shared_ptr<Servers>& servers,
-                                                    std::vector<Request> requests, const Until& until) {
-  std::vector<std::unique_ptr<Reply>> replies(requests.size());
+namespace {
+
+// Until `take` wants no more.
+void ask(const std::shared_ptr<Servers>& servers, std::vector<Request> requests, const Until& until,
+         const std::function<bool(Exchange::Answer)>& take) {
   Exchange exchange(servers);
   for (Request& request : requests) exchange.add(std::move(request));
   while (!exchange.is_done()) {
     if (until.is_late()) exchange.give_up("no answer in time");
     exchange.step(until);
     while (auto answer = exchange.next_answer()) {
-      if (!answer->reply) return answer->reply.error();
-      replies[answer->number] = std::move(answer->reply).value();
+      if (!take(std::move(*answer))) return;
     }
   }
+}
+
+}  // namespace
+
+std::vector<Result<std::unique_ptr<Reply>>> ask_each(const std::shared_ptr<Servers>& servers,
+                                                     std::vector<Request> requests, const Until& until) {
+  std::vector<Result<std::unique_ptr<Reply>>> replies;
+  for (std::size_t i = 0; i < requests.size(); ++i) replies.emplace_back(Error{Errc::internal, {}});
+  ask(servers, std::move(requests), until, [&](Exchange::Answer answer) {
+    replies[answer.number] = std::move(answer.reply);
+    return true;
+  });
+  return replies;
+}
+
+Result<std::vector<std::unique_ptr<Reply>>> ask_all(const std::shared_ptr<Servers>& servers,
+                                                    std::vector<Request> requests, const Until& until) {
+  std::vector<std::unique_ptr<Reply>> replies(requests.size());
+  Status status;
+  ask(servers, std::move(requests), until, [&](Exchange::Answer answer) {
+    if (answer.reply) {
+      replies[answer.number] = std::move(answer.reply).value();
+    } else {
+      status = answer.reply.error();
+    }
+    return status.ok();
+  });
+  if (!status) return status.error();
   return replies;
 }
 

@@ -88,6 +88,10 @@ class Exchange {
   std::uint64_t received_bytes_ = 0;
 };
 
+// The answers in the order of the requests, each of which may be an error.
+std::vector<Result<std::unique_ptr<Reply>>> ask_each(const std::shared_ptr<Servers>& servers,
+                                                     std::vector<Request> requests, const Until& until);
+
 // All answers in the order of the requests, or the first error.
 Result<std::vector<std::unique_ptr<Reply>>> ask_all(const std::shared_ptr<Servers>& servers,
                                                     std::vector<Request> requests, const Until& until);

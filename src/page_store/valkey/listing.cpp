@@ -53,11 +53,13 @@ class Listing {
   }
 
   Status tell(std::span<const PageKey> keys) {
-    auto pages = find_on(servers_, keys, until_.deadline);
-    if (!pages) return pages.error();
-    std::erase_if(*pages, [](const StoredPage& page) { return page.bytes() == 0; });
-    if (Status status = read_headers(*pages); !status) return status;
-    for (const StoredPage& page : *pages) {
+    auto found = find_on(servers_, keys, until_.deadline);
+    if (!found) return found.error();
+    if (found->unasked) return *found->unasked;
+    std::vector<StoredPage>& pages = found->pages;
+    std::erase_if(pages, [](const StoredPage& page) { return page.bytes() == 0; });
+    if (Status status = read_headers(pages); !status) return status;
+    for (const StoredPage& page : pages) {
       if (Status status = each_(page); !status) return status;
     }
     return {};
@@ -90,6 +92,13 @@ class Listing {
   std::set<PageKey> told_;
 };
 
+// At least one.
+Result<std::vector<Address>> masters_of(const std::shared_ptr<Servers>& servers) {
+  std::vector<Address> masters = servers->masters();
+  if (masters.empty()) return Error{Errc::io, "Valkey cluster: it has no masters"};
+  return masters;
+}
+
 // The value of "name:value" in lines of INFO.
 std::string field(std::string_view info, std::string_view name) {
   for (std::size_t at = info.find(name); at != std::string_view::npos; at = info.find(name, at + 1)) {
@@ -113,8 +122,7 @@ std::string server_name(const std::shared_ptr<Servers>& servers, const Address& 
 
 }  // namespace
 
-Result<std::vector<StoredPage>> find_on(const std::shared_ptr<Servers>& servers, std::span<const PageKey> keys,
-                                        Deadline deadline) {
+Result<FoundPages> find_on(const std::shared_ptr<Servers>& servers, std::span<const PageKey> keys, Deadline deadline) {
   std::vector<Request> requests;
   for (const PageKey& key : keys) {
     for (const StoredPart part : kStoredParts) {
@@ -122,19 +130,28 @@ Result<std::vector<StoredPage>> find_on(const std::shared_ptr<Servers>& servers,
       requests.push_back(with_key({"STRLEN", name}, name));
     }
   }
-  const auto replies = ask_all(servers, std::move(requests), {.deadline = deadline});
-  if (!replies) return replies.error();
-  std::vector<StoredPage> pages(keys.size());
-  for (std::size_t i = 0; i < replies->size(); ++i) {
-    const Reply& reply = *(*replies)[i];
-    if (reply.kind != Reply::Kind::integer || reply.integer < 0) {
-      return Error{Errc::io, "Valkey server: the answer to STRLEN is no number of bytes"};
+  const auto replies = ask_each(servers, std::move(requests), {.deadline = deadline});
+  FoundPages found;
+  std::size_t unasked = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    StoredPage page{.key = keys[i]};
+    const auto of_page = std::span(replies).subspan(i * kStoredParts.size(), kStoredParts.size());
+    const auto failed = std::ranges::find_if(of_page, [](const auto& reply) { return !reply.ok(); });
+    if (failed != of_page.end()) {
+      found.unasked = failed->error();
+      ++unasked;
     }
-    StoredPage& page = pages[i / kStoredParts.size()];
-    page.key = keys[i / kStoredParts.size()];
-    page.part_bytes[i % kStoredParts.size()] = static_cast<std::uint64_t>(reply.integer);
+    for (std::size_t part = 0; part < of_page.size() && failed == of_page.end(); ++part) {
+      const Reply& reply = *of_page[part].value();
+      if (reply.kind != Reply::Kind::integer || reply.integer < 0) {
+        return Error{Errc::io, "Valkey server: the answer to STRLEN is no number of bytes"};
+      }
+      page.part_bytes[part] = static_cast<std::uint64_t>(reply.integer);
+    }
+    found.pages.push_back(page);
   }
-  return pages;
+  if (unasked > 0 && unasked == keys.size()) return *found.unasked;
+  return found;
 }
 
 Status list_on(const std::shared_ptr<Servers>& servers, const std::function<Status(const StoredPage&)>& each,
@@ -142,10 +159,10 @@ Status list_on(const std::shared_ptr<Servers>& servers, const std::function<Stat
   if (servers->is_cluster()) {
     if (Status status = servers->refresh({.deadline = deadline}); !status) return status;
   }
-  const std::vector<Address> masters = servers->masters();
-  if (masters.empty()) return Error{Errc::io, "Valkey cluster: it has no masters"};
+  const auto masters = masters_of(servers);
+  if (!masters) return masters.error();
   Listing listing(servers, each, deadline);
-  for (const Address& master : masters) {
+  for (const Address& master : *masters) {
     if (Status status = listing.of(master); !status) return status;
   }
   return {};
@@ -162,9 +179,10 @@ Result<StoreStat> stat_of(const std::shared_ptr<Servers>& servers, Deadline dead
       },
       deadline);
   if (!status) return status.error();
-  const std::vector<Address> masters = servers->masters();
-  stat.medium = server_name(servers, masters.front(), deadline);
-  if (servers->is_cluster()) stat.medium += core::text(", cluster of {}", masters.size());
+  const auto masters = masters_of(servers);  // others than were listed, if the cluster changed
+  if (!masters) return masters.error();
+  stat.medium = server_name(servers, masters->front(), deadline);
+  if (servers->is_cluster()) stat.medium += core::text(", cluster of {}", masters->size());
   return stat;
 }
 

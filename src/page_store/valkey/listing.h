@@ -9,8 +9,7 @@
 namespace rota::page_store {
 
 // What is there of each page; its parent and its index are not told.
-Result<std::vector<StoredPage>> find_on(const std::shared_ptr<Servers>& servers, std::span<const PageKey> keys,
-                                        Deadline deadline);
+Result<FoundPages> find_on(const std::shared_ptr<Servers>& servers, std::span<const PageKey> keys, Deadline deadline);
 
 // Every page of every master, each once.
 Status list_on(const std::shared_ptr<Servers>& servers, const std::function<Status(const StoredPage&)>& each,

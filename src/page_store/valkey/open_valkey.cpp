@@ -17,6 +17,13 @@ class ValkeyMedium final : public Medium {
   explicit ValkeyMedium(std::shared_ptr<Servers> servers) : servers_(std::move(servers)) {}
 
   Result<std::vector<StoredPage>> find(std::span<const PageKey> keys, Deadline deadline) override {
+    auto found = find_on(servers_, keys, deadline);
+    if (!found) return found.error();
+    if (found->unasked) return *found->unasked;
+    return std::move(found->pages);
+  }
+
+  Result<FoundPages> find_reachable(std::span<const PageKey> keys, Deadline deadline) override {
     return find_on(servers_, keys, deadline);
   }
 

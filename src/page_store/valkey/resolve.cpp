@@ -4,11 +4,10 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
-#include "core/callers_thread.h"
-#include "core/text.h"
+#include "core/error.h"
+#include "core/start_thread.h"
 
 namespace rota::page_store {
 namespace {
@@ -43,20 +42,21 @@ Result<std::vector<Place>> places_of(const Address& address, const Until& until)
   if (look_up(address, AI_NUMERICHOST, places) == 0) return places;
   // A name's lookup has no deadline: the thread ends when it does, and what it found is for nobody then.
   const auto lookup = std::make_shared<Lookup>();
-  try {
-    const core::BlockedSignals blocked;
-    std::thread([lookup, address] {
-      std::vector<Place> found;
-      const int error = look_up(address, 0, found);
-      const std::lock_guard lock(lookup->mutex);
-      lookup->error = error;
-      lookup->places = std::move(found);
-      lookup->is_done = true;
-      lookup->done_changed.notify_all();
-    }).detach();
-  } catch (const std::system_error&) {
-    return Error{Errc::io, "no thread could be started to look up its name"};
-  }
+  std::thread thread = core::start_thread([lookup, address] {
+    std::vector<Place> found;
+    int error = EAI_MEMORY;
+    static_cast<void>(core::guarded([&]() -> Status {
+      error = look_up(address, 0, found);
+      return {};
+    }));
+    const std::lock_guard lock(lookup->mutex);
+    lookup->error = error;
+    lookup->places = std::move(found);
+    lookup->is_done = true;
+    lookup->done_changed.notify_all();
+  });
+  if (!thread.joinable()) return Error{Errc::io, "no thread could be started to look up its name"};
+  thread.detach();
   std::unique_lock lock(lookup->mutex);
   if (!lookup->done_changed.wait_until(lock, until.deadline, [&] { return lookup->is_done; })) {
     return Error{Errc::io, "its name was not found in time"};

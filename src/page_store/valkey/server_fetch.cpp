@@ -7,12 +7,11 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
-#include "core/callers_thread.h"
 #include "core/error.h"
 #include "core/process.h"
+#include "core/start_thread.h"
 #include "page_store/valkey/exchange.h"
 #include "page_store/valkey/server_key.h"
 
@@ -56,13 +55,8 @@ class ServerFetch final : public Fetch {
   Status begin() {
     if (pipe(wake_.data()) != 0) return Error{Errc::io, "Valkey: no pipe could be made to fetch objects"};
     for (const int end : wake_) fcntl(end, F_SETFD, FD_CLOEXEC);
-    try {
-      const core::BlockedSignals blocked;
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error&) {
-      return Error{Errc::io, "Valkey: no thread could be started to fetch objects"};
-    }
-    return {};
+    thread_ = core::start_thread([this] { run(); });
+    return thread_.joinable() ? Status() : Error{Errc::io, "Valkey: no thread could be started to fetch objects"};
   }
 
   Status read(std::size_t index, std::uint64_t offset, std::span<std::byte> to) override;

@@ -72,12 +72,15 @@ Result<std::shared_ptr<SSL_CTX>> make_tls(const Url& url) {
   const std::shared_ptr<SSL_CTX> tls(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
   if (tls == nullptr) throw std::bad_alloc();
   const auto unusable = [](std::string_view what, const std::string& path) {
-    return Error{Errc::io, core::text("PageStore::open: {} {}: wanted a PEM file that can be used", what, path)};
+    return Error{Errc::io, core::text("PageStore::open: {} {}: wanted a PEM file that can be used, without a password",
+                                      what, path)};
   };
   SSL_CTX_set_min_proto_version(tls.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(tls.get(), SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_mode(tls.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_verify(tls.get(), SSL_VERIFY_PEER, nullptr);
+  // By itself OpenSSL asks at the terminal for the password of a key that has one.
+  SSL_CTX_set_default_passwd_cb(tls.get(), [](char*, int, int, void*) { return -1; });
   if (ca.empty()) {
     if (SSL_CTX_set_default_verify_paths(tls.get()) != 1) return unusable("ca", "of this system");
   } else if (SSL_CTX_load_verify_locations(tls.get(), ca.c_str(), nullptr) != 1) {

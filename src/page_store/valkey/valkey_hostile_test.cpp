@@ -63,13 +63,13 @@ void expect_errors(const Hostile& hostile, const std::string& name) {
   const std::uint64_t before = peak_bytes();
   // Each with a store of its own, which leaves the server alone for nothing that was before.
   const auto timed = [&](const char* what, const auto& call) {
-    const auto medium = open_at(url_of(server.port()), 500ms).value();
+    const auto medium = open_at(url_of(server.port()), 10s).value();
     const Deadline begin = Clock::now();
     const Status status = call(*medium);
     EXPECT_FALSE(status.ok()) << name << ": " << what;
     const Errc code = status ? Errc::io : status.error().code;
     EXPECT_EQ(code, Errc::io) << name << ": " << what;
-    EXPECT_LT(Clock::now() - begin, 2s) << name << ": " << what;
+    EXPECT_LT(Clock::now() - begin, 10s) << name << ": " << what;
   };
   const ObjectName object{key_of(1), StoredPart::pages};
   timed("get", [&](Medium& medium) {
@@ -141,10 +141,11 @@ TEST(ValkeyHostile, AnswersThatEndEarlyOrNeverAreErrors) {
   expect_errors({.answer = {"$100\r\nabc"}}, "and silence");
   expect_errors({.answer = {}, .then_closes = true}, "closed");
   expect_errors({.answer = {}}, "silence");
-  expect_errors({.answer = std::vector<std::string>(1000, "$"), .pause = 5ms}, "a trickle");
+  // Half a minute of bytes: who waits anew after each of them is late by far.
+  expect_errors({.answer = std::vector<std::string>(1000, "$"), .pause = 30ms}, "a trickle");
   std::vector<std::string> trickle(1000, "x");
   trickle[0] = "$1128\r\n";
-  expect_errors({.answer = trickle, .pause = 5ms}, "a trickle that could be one");
+  expect_errors({.answer = trickle, .pause = 30ms}, "a trickle that could be one");
 }
 
 TEST(ValkeyHostile, AnswersWithoutEndTakeLittleMemory) {
@@ -172,7 +173,7 @@ TEST(ValkeyHostile, ServersThatSendEachOtherRequestsAreErrors) {
   });
   port = server.port();
   const auto medium = open_at(url_of(port)).value();
-  const auto got = medium->get({key_of(1), StoredPart::pages}, in(2s));
+  const auto got = medium->get({key_of(1), StoredPart::pages}, in(20s));
   ASSERT_FALSE(got.ok());
   EXPECT_NE(got.error().message.find("sent on 16 times"), std::string::npos) << got.error().message;
   EXPECT_FALSE(put(*medium, 1, 100, in(300ms)).ok());
@@ -190,7 +191,7 @@ TEST(ValkeyHostile, MapsOfSlotsThatAreNoneAreErrors) {
            "-NOPERM this user has no permissions to run the 'cluster|slots' command\r\n",
        }) {
     const TcpServer server(Hostile{.slots = slots});
-    const auto medium = open_at(url_of(server.port()), 500ms);
+    const auto medium = open_at(url_of(server.port()), 10s);
     ASSERT_FALSE(medium.ok()) << slots;
     EXPECT_EQ(medium.error().code, Errc::io);
     EXPECT_NE(medium.error().message.find("SLOTS"), std::string::npos) << medium.error().message;
@@ -203,15 +204,17 @@ TEST(ValkeyHostile, MapsOfSlotsThatAreNoneAreErrors) {
 TEST(ValkeyHostile, AServerThatRepeatsThePasswordDoesNotBringItIntoMessages) {
   const TcpServer server(
       Hostile{.answer = {"-ERR unknown command 'AUTH', with args beginning with: 'rota' 'topsecret'\r\n"}});
-  const auto medium = open_at("valkey://rota:topsecret@127.0.0.1:" + std::to_string(server.port()), 500ms);
+  const auto medium = open_at("valkey://rota:topsecret@127.0.0.1:" + std::to_string(server.port()), 10s);
   ASSERT_FALSE(medium.ok());
   EXPECT_NE(medium.error().message.find("AUTH of user rota was refused"), std::string::npos);
   EXPECT_EQ(medium.error().message.find("topsecret"), std::string::npos);
 }
 
-// Each way takes 20 ms: what is asked for together is waited for once.
-TEST(ValkeyNetwork, OverALongWayManyKeysTakeAsLongAsOne) {
+// Each way takes 20 ms, and what is sent meanwhile goes on together: who waits for an answer before the next request
+// sends a piece for each of them.
+TEST(ValkeyNetwork, OverALongWayManyKeysAreAskedForTogether) {
   ValkeyServer server({.program = kRedis});
+  std::atomic<int> pieces = 0;  // from the client
   const TcpServer relay([&](int client, const std::atomic<bool>& is_over) {
     const int upstream = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -221,6 +224,7 @@ TEST(ValkeyNetwork, OverALongWayManyKeysTakeAsLongAsOne) {
     if (connect(upstream, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) return;
     const auto forward = [&](int from, int to) {
       for (std::string got = TcpServer::receive(from, is_over); !got.empty(); got = TcpServer::receive(from, is_over)) {
+        pieces += from == client ? 1 : 0;
         std::this_thread::sleep_for(20ms);
         if (!TcpServer::send_all(to, got, is_over)) break;
       }
@@ -241,14 +245,15 @@ TEST(ValkeyNetwork, OverALongWayManyKeysTakeAsLongAsOne) {
       wanted.push_back({{key_of(i), StoredPart::pages}, 100});
     }
   }
-  Deadline begin = Clock::now();
+  EXPECT_GE(pieces, 20) << "one for each put";
+  pieces = 0;
   ASSERT_TRUE(medium->find(keys, soon()).ok());
-  EXPECT_LT(Clock::now() - begin, 700ms);
-  begin = Clock::now();
-  auto fetch = medium->fetch(wanted, 2s).value();
+  EXPECT_LT(pieces, 10) << "of 100 keys";
+  pieces = 0;
+  auto fetch = medium->fetch(wanted, 20s).value();
   std::vector<std::byte> bytes(100);
   for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_TRUE(fetch->read(i, 0, bytes).ok());
-  EXPECT_LT(Clock::now() - begin, 700ms);
+  EXPECT_LT(pieces, 10) << "of 20 objects";
 }
 
 // A network of the test's own, in which nothing arrives while it is down. Threads and servers that are started in it
@@ -271,14 +276,14 @@ TEST(ValkeyNetwork, WhenNothingArrivesCallsEndAtTheirDeadline) {
     const auto medium = open_at(url_of(server.port())).value();
     ASSERT_TRUE(put(*medium, 1, 100).ok());
     const auto get = [&] { return medium->get({key_of(1), StoredPart::pages}, in(300ms)).ok(); };
-    ASSERT_TRUE(get());
+    ASSERT_TRUE(medium->get({key_of(1), StoredPart::pages}, soon()).ok());
     set_network("down");
     const Deadline begin = Clock::now();
     EXPECT_FALSE(get());
     EXPECT_GE(Clock::now() - begin, 290ms);
     EXPECT_LT(Clock::now() - begin, 2s);
     set_network("up");
-    EXPECT_TRUE(holds_within(5s, get));
+    EXPECT_TRUE(holds_within(30s, get));
   });
 }
 
@@ -288,7 +293,7 @@ TEST(ValkeyNetwork, AFetchWhoseNetworkGoesDownLosesPatience) {
     const auto medium = open_at(url_of(server.port())).value();
     ASSERT_TRUE(put(*medium, 1, 8'000'000).ok());
     auto fetch =
-        medium->fetch(std::vector<page_store::Wanted>(20, {{key_of(1), StoredPart::pages}, 8'000'000}), 1s).value();
+        medium->fetch(std::vector<page_store::Wanted>(20, {{key_of(1), StoredPart::pages}, 8'000'000}), 3s).value();
     std::vector<std::byte> bytes(8'000'000);
     ASSERT_TRUE(fetch->read(0, 0, bytes).ok());
     set_network("down");
@@ -296,7 +301,7 @@ TEST(ValkeyNetwork, AFetchWhoseNetworkGoesDownLosesPatience) {
     std::size_t good = 1;
     while (good < 20 && fetch->read(good, 0, bytes).ok()) ++good;
     EXPECT_LT(good, 20);
-    EXPECT_LT(Clock::now() - begin, 3s);
+    EXPECT_LT(Clock::now() - begin, 20s);
   });
 }
 
@@ -310,7 +315,7 @@ TEST(ValkeyNetwork, AHalfOpenConnectionIsMadeAnew) {
     server.stop();
     set_network("up");
     server.start();
-    const Status status = put(*medium, 1, 100, in(2s));
+    const Status status = put(*medium, 1, 100, in(20s));
     EXPECT_TRUE(status.ok()) << status.error().message;
   });
 }

@@ -10,8 +10,10 @@ namespace {
 
 // Rounded up, so that nobody polls with 0 for a millisecond.
 int milliseconds_to(Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<long long>(left, 0, std::numeric_limits<int>::max()));
+  const auto now = Clock::now();
+  if (deadline <= now) return 0;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+  return static_cast<int>(std::min<long long>(left, std::numeric_limits<int>::max()));
 }
 
 }  // namespace
