@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # make_zig_toolchain.sh FOLDER TARGET: makes FOLDER/toolchain.cmake, with which CMake compiles by PyPI's zig for TARGET,
-# as zig's -target takes it. Needs what scripts/get_python_tools.sh brings. zig keeps what it compiles of its own C++
-# library in FOLDER/cache.
+# as zig's -target takes it. Needs what scripts/get_python_tools.sh brings.
 set -euo pipefail
 mkdir -p "$1"
 folder=$(cd -P "$1" && pwd) target=$2
@@ -9,20 +8,10 @@ cd -P "$(dirname "$0")/.."
 zig=$(echo "$PWD"/build/python/lib/python*/site-packages/ziglang/zig)
 [ -x "$zig" ] || { echo "there is no zig in build/python; scripts/get_python_tools.sh brings it" >&2; exit 1; }
 
-# Programs by the names that others know them by: ccache and CMake see clang. With CCACHE_COMPILERCHECK=content ccache
-# tells versions apart by the second line.
 mkdir -p "$folder"/{bin,cache,include,lib/cmake/fmt,share/cmake}
-version=$("$zig" version)
-wrap() {
-  printf '#!/bin/sh\n# zig '"$version"'\nexport ZIG_GLOBAL_CACHE_DIR="%s" ZIG_LOCAL_CACHE_DIR="%s"\nexec "%s" %s "$@"\n' \
-    "$folder/cache" "$folder/cache" "$zig" "$2" >"$folder/bin/$1"
-  chmod +x "$folder/bin/$1"
-}
-# By itself zig adds debug information, and checks of undefined behaviour where nothing is optimized. Said here and not
-# by CMake, because zig compiles its C++ library once for each way to link.
-wrap clang++ "c++ -target $target -s -fno-sanitize=undefined"
-wrap ar ar
-wrap ranlib ranlib
+. scripts/wrap_zig.sh
+wrap_zig "$zig" "$folder/cache" "$folder/bin/clang++" "c++ -target $target $zig_options"
+for tool in ar ranlib; do wrap_zig "$zig" "$folder/cache" "$folder/bin/$tool" $tool; done
 
 # Headers of libraries alone: beside them in /usr/include lie those of this system's C library.
 for headers in fmt CLI nlohmann vulkan vk_video; do

@@ -69,7 +69,7 @@ def run_client(one):
         [*LMCACHE, "bench", "server", "--rpc-url", f"tcp://127.0.0.1:{one.port}", "--url",
          f"http://127.0.0.1:{one.http}", "--mode", "cpu", "--num-tokens", "512", "--kvcache-shape-spec",
          "(2,64,16,3,64):bfloat16:4", "--start", "0", "--end", "1", "--interval", "0.1"],
-        check=True, timeout=120, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        check=True, timeout=400, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
 

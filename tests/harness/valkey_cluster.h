@@ -37,11 +37,11 @@ class ValkeyCluster {
     }
     require(info_holds("cluster_known_nodes:6"));
     for (std::size_t i = kMasters; i < kNodes; ++i) {
-      require(holds_within(std::chrono::seconds(10), [&] {
+      require(holds_within(std::chrono::seconds(60), [&] {
         return nodes_[i]->admin().say({"CLUSTER", "REPLICATE", ids_[i - kMasters]}) == "OK";
       }));
     }
-    require(info_holds("cluster_state:ok") && holds_within(std::chrono::seconds(20), [&] {
+    require(info_holds("cluster_state:ok") && holds_within(std::chrono::seconds(60), [&] {
               for (std::size_t i = kMasters; i < kNodes; ++i) {
                 const std::string info = nodes_[i]->admin().say({"INFO", "replication"});
                 if (info.find("master_link_status:up") == std::string::npos) return false;
@@ -89,7 +89,7 @@ class ValkeyCluster {
   ValkeyServer::Options options(const std::string& program, std::uint16_t bus_port) const {
     return {.program = program,
             .lines = {"cluster-enabled yes", "cluster-port " + std::to_string(bus_port), "tls-cluster yes",
-                      "tls-replication yes", "cluster-node-timeout 5000", "repl-diskless-sync-delay 0",
+                      "tls-replication yes", "cluster-node-timeout 15000", "repl-diskless-sync-delay 0",
                       "repl-ping-replica-period 1", "cluster-replica-validity-factor 0", "masteruser admin",
                       "masterauth admins", "maxmemory-policy allkeys-lru", "user default off",
                       "user admin on >admins ~* &* +@all",
@@ -100,7 +100,7 @@ class ValkeyCluster {
   }
 
   bool info_holds(const std::string& line) const {
-    return holds_within(std::chrono::seconds(20), [&] {
+    return holds_within(std::chrono::seconds(60), [&] {
       for (const auto& node : nodes_) {
         if (node->admin().say({"CLUSTER", "INFO"}).find(line) == std::string::npos) return false;
       }

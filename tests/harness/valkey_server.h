@@ -97,9 +97,9 @@ class Admin {
     std::string user = {}, password = {};
   };
 
-  explicit Admin(const To& to) : context_(redisConnectWithTimeout("127.0.0.1", to.port, {2, 0}), redisFree) {
+  explicit Admin(const To& to) : context_(redisConnectWithTimeout("127.0.0.1", to.port, {30, 0}), redisFree) {
     if (context_ == nullptr || context_->err != 0) throw std::runtime_error("no connection to the server");
-    redisSetTimeout(context_.get(), {5, 0});
+    redisSetTimeout(context_.get(), {30, 0});
     if (!to.ca.empty()) {
       tls_.reset(redisCreateSSLContext(to.ca.c_str(), nullptr, nullptr, nullptr, nullptr, nullptr));
       if (redisInitiateSSLWithContext(context_.get(), tls_.get()) != REDIS_OK) throw std::runtime_error("no TLS");
@@ -191,7 +191,7 @@ class ValkeyServer {
       execl(options_.program.c_str(), options_.program.c_str(), file.c_str(), nullptr);
       _exit(127);
     }
-    const bool is_up = holds_within(std::chrono::seconds(10), [&] {
+    const bool is_up = holds_within(std::chrono::seconds(60), [&] {
       try {
         return admin().say({"PING"}) == "PONG";
       } catch (const std::runtime_error&) {

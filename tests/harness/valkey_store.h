@@ -21,10 +21,10 @@ using page_store::ObjectHeader;
 using page_store::ObjectName;
 
 inline Deadline in(std::chrono::milliseconds time) { return Clock::now() + time; }
-inline Deadline soon() { return in(std::chrono::seconds(5)); }
+inline Deadline soon() { return in(std::chrono::seconds(30)); }
 
 inline Result<std::shared_ptr<Medium>> open_at(const std::string& url,
-                                               std::chrono::milliseconds deadline = std::chrono::seconds(2)) {
+                                               std::chrono::milliseconds deadline = std::chrono::seconds(10)) {
   auto place = page_store::read_url(url);
   if (!place) return place.error();
   return page_store::open_valkey(*place, {.deadline = deadline});

@@ -16,14 +16,11 @@ fail() {
 export ROTA_MACOS_FOLDER=$build/macos
 rm -rf "$ROTA_MACOS_FOLDER"
 mkdir -p "$ROTA_MACOS_FOLDER"/{bin,include,lib/cmake/fmt,share/cmake}
-export CCACHE_COMPILERCHECK=content  # ccache, where there is one, tells compilers apart by what these files say
-wrap() {
-  printf '#!/bin/sh\n# zig %s\nexec "%s" %s "$@"\n' "$("$zig" version)" "$zig" "$2" >"$ROTA_MACOS_FOLDER/bin/$1"
-  chmod +x "$ROTA_MACOS_FOLDER/bin/$1"
-}
-# By itself zig adds debug information, and checks of undefined behaviour where nothing is optimized.
-wrap clang++ "c++ -target aarch64-macos.13.0 -s -fno-sanitize=undefined"
-wrap clang "cc -target aarch64-macos.13.0 -s -fno-sanitize=undefined"
+export CCACHE_COMPILERCHECK=content
+. "$source/scripts/wrap_zig.sh"
+wrap() { wrap_zig "$zig" "$build/zig" "$ROTA_MACOS_FOLDER/bin/$1" "$2"; }
+wrap clang++ "c++ -target aarch64-macos.13.0 $zig_options"
+wrap clang "cc -target aarch64-macos.13.0 $zig_options"
 wrap ar ar
 wrap ranlib ranlib
 cp -r /usr/include/{fmt,CLI,nlohmann} "$ROTA_MACOS_FOLDER/include"

@@ -31,9 +31,9 @@ std::string codec_from(const std::string& name) {
   refuse("'" + name + "' is no codec; there are " + known);
 }
 
-uint64_t number_from(const std::string& key, const std::string& text) {
+uint64_t number_from(const std::string& key, const std::string& text, const std::string& what) {
   if (text.empty() || text.size() > 9 || text.find_first_not_of("0123456789") != std::string::npos) {
-    refuse(key + "='" + text + "' is not a number of tokens");
+    refuse(key + "='" + text + "' is not a number of " + what);
   }
   return std::stoull(text);
 }
@@ -126,16 +126,27 @@ options options::parse(const std::string& text) {
       *texts.at(key) = text_from(key, value);
       continue;
     }
+    const std::map<std::string, std::optional<uint64_t>*> times = {{"deadline", &result.deadline_ms},
+                                                                   {"flush", &result.flush_ms}};
+    if (times.count(key) != 0) {
+      *times.at(key) = number_from(key, value, "milliseconds");
+      continue;
+    }
     const std::map<std::string, uint64_t*> numbers = {
         {"page", &result.page}, {"tail", &result.tail}, {"sinks", &result.sinks}, {"seal_within", &result.seal_within}};
     const auto found = numbers.find(key);
     if (found == numbers.end()) {
-      refuse("'" + key + "' is unknown; there are k, v, page, tail, sinks, seal_within, store, salt_file and weights");
+      refuse("'" + key +
+             "' is unknown; there are k, v, page, tail, sinks, seal_within, store, salt_file, weights, "
+             "deadline and flush");
     }
-    *found->second = number_from(key, value);
+    *found->second = number_from(key, value, "tokens");
   }
-  for (const auto& [key, value] : {std::pair("salt_file", &result.salt_file), std::pair("weights", &result.weights)}) {
-    if (result.store.empty() && !value->empty()) refuse(std::string(key) + "= is for a store, and there is no store=");
+  if (result.deadline_ms == uint64_t{0}) refuse("deadline is 0; wanted 1 or more milliseconds");
+  for (const auto& [key, is_given] :
+       {std::pair("salt_file", !result.salt_file.empty()), std::pair("weights", !result.weights.empty()),
+        std::pair("deadline", result.deadline_ms.has_value()), std::pair("flush", result.flush_ms.has_value())}) {
+    if (result.store.empty() && is_given) refuse(std::string(key) + "= is for a store, and there is no store=");
   }
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct options {
   std::string store;         // the page store's URL, which may have a password; "": none
   std::string salt_file;     // its bytes are a tenant's salt; "": none
   std::string weights;       // names the weights in the store; "": what their files have does
+  // That a call of the store or opening it may wait, and that what is queued at the end has; none: as ever.
+  std::optional<uint64_t> deadline_ms, flush_ms;
 
   // Throws a sentence that says what is allowed.
   static options parse(const std::string& text);

@@ -21,9 +21,11 @@ constexpr uint64_t kFlushMs = 5000;
 
 using page_store_ptr = std::unique_ptr<rota_page_store, destroyer<rota_page_store_destroy>>;
 
-page_store_ptr open_pages(const std::string& url) {
+page_store_ptr open_pages(const std::string& url, uint64_t deadline_ms) {
+  rota_page_store_options options = ROTA_PAGE_STORE_OPTIONS_INIT;
+  options.deadline_ms = deadline_ms;
   rota_page_store* pages = nullptr;
-  check(rota_page_store_open(url.c_str(), nullptr, &pages));
+  check(rota_page_store_open(url.c_str(), &options, &pages));
   return page_store_ptr(pages);
 }
 
@@ -47,7 +49,8 @@ std::unique_ptr<store> store::open(const options& chosen, const llama_model& mod
         "--rota: what the weights are cannot be told, as their files do not have all of them (--override-kv): name "
         "them by weights=NAME");
   }
-  const page_store_ptr pages = open_pages(chosen.store);
+  const uint64_t deadline_ms = chosen.deadline_ms.value_or(0);  // 0: librota's own
+  const page_store_ptr pages = open_pages(chosen.store, deadline_ms);
   if (cache == nullptr) return nullptr;
   const std::string weights = chosen.weights.empty() ? weights_facts(model.files) : "name " + chosen.weights;
   const std::string rope = rope_facts(model, cparams);
@@ -56,12 +59,13 @@ std::unique_ptr<store> store::open(const options& chosen, const llama_model& mod
   options.rope = rope.c_str();
   options.salt = salt.empty() ? nullptr : salt.data();
   options.salt_bytes = salt.size();
+  options.deadline_ms = deadline_ms;
   rota_prefix_store* prefixes = nullptr;
   check(rota_prefix_store_create(pages.get(), cache, &options, &prefixes));
   digest named;
   named.add(weights.data(), weights.size());
   named.add(rope.data(), rope.size());
-  std::unique_ptr<store> result(new store(store_ptr(prefixes), named.value()));
+  std::unique_ptr<store> result(new store(store_ptr(prefixes), named.value(), chosen.flush_ms.value_or(kFlushMs)));
   uint64_t page = 0;
   check(rota_prefix_store_page(prefixes, &page));
   LLAMA_LOG_INFO("llama_kv_rota: store = %s, pages of %u tokens, weights named by %s, %s salt\n",
@@ -70,13 +74,13 @@ std::unique_ptr<store> store::open(const options& chosen, const llama_model& mod
   return result;
 }
 
-// What is queued is worth some seconds. Then the log says what became of everything.
+// What is queued is worth some time. Then the log says what became of everything.
 store::~store() {
-  const bool is_done = rota_prefix_store_flush(prefixes_.get(), kFlushMs) == ROTA_OK;
+  const bool is_done = rota_prefix_store_flush(prefixes_.get(), flush_ms_) == ROTA_OK;
   watch();
   rota_prefix_counters counters = ROTA_PREFIX_COUNTERS_INIT;
   if (rota_prefix_store_counters(prefixes_.get(), &counters) != ROTA_OK) return;
-  if (!is_done) LLAMA_LOG_WARN("llama_kv_rota: the store has not taken all pages within %u ms\n", unsigned(kFlushMs));
+  if (!is_done) LLAMA_LOG_WARN("llama_kv_rota: the store has not taken all pages within %u ms\n", unsigned(flush_ms_));
   using number = unsigned long long;
   LLAMA_LOG_INFO(
       "llama_kv_rota: store: pages matched %llu, missed %llu, loaded %llu (%.1f MiB), failed to load %llu, stored %llu "

@@ -58,10 +58,12 @@ class store {
  private:
   using store_ptr = std::unique_ptr<rota_prefix_store, destroyer<rota_prefix_store_destroy>>;
 
-  store(store_ptr prefixes, uint64_t weights) : prefixes_(std::move(prefixes)), weights_(weights) {}
+  store(store_ptr prefixes, uint64_t weights, uint64_t flush_ms)
+      : prefixes_(std::move(prefixes)), weights_(weights), flush_ms_(flush_ms) {}
 
   store_ptr prefixes_;
   const uint64_t weights_;
+  const uint64_t flush_ms_;                // for what is queued at the end
   bool is_refused_ = false;                // what was put last
   uint64_t failures_ = 0, successes_ = 0;  // as watch() saw them
   bool is_failing_ = false;

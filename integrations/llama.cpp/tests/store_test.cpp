@@ -303,8 +303,13 @@ TEST(Stored, WhatCannotBeIsRefusedInASentenceWithoutPasswords) {
       {"turbo4,valkey://:secret@127.0.0.1:1", "an address is given as store=valkey://"},
       {store.spec(",salt_file=" + empty), "empty is empty"},
       {store.spec(",salt_file=/no/such"), "/no/such cannot be read"},
+      {store.spec(",deadline=soon"), "deadline='soon' is not a number of milliseconds"},
+      {store.spec(",deadline=0"), "deadline is 0; wanted 1 or more milliseconds"},
+      {store.spec(",flush=-1"), "flush='-1' is not a number of milliseconds"},
       {"turbo4,salt_file=/x", "there is no store="},
-      {"turbo4,weights=x", "there is no store="}};
+      {"turbo4,weights=x", "there is no store="},
+      {"turbo4,deadline=1000", "there is no store="},
+      {"turbo4,flush=1000", "there is no store="}};
   for (const auto& [spec, sentence] : refused) {
     logged().clear();
     EXPECT_FALSE(Context(smollm2(), options_of(spec)).made()) << spec;

@@ -20,8 +20,10 @@ class Store {
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
-  // What --rota takes.
-  std::string spec(const std::string& more = "") const { return "turbo8,tail=16,store=file:" + pages() + more; }
+  // What --rota takes, with time enough for a machine that is slow.
+  std::string spec(const std::string& more = "") const {
+    return "turbo8,tail=16,deadline=60000,flush=60000,store=file:" + pages() + more;
+  }
   std::string pages() const { return path_ + "/pages"; }
 
   // A file beside the store, by its path.

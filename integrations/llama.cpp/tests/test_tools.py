@@ -34,6 +34,9 @@ LONG = os.environ.get("ROTA_TEST_LONG") == "1"
 # Pages are sealed, with an error that is small beside that of a wrong page.
 SEALED = ("--rota", "turbo8")
 
+# For a store: time enough for a machine that is slow.
+PATIENT = "deadline=60000,flush=60000"
+
 bin_folder: pathlib.Path
 tiny_folder: pathlib.Path | None
 valkey: pathlib.Path | None  # valkey-server
@@ -113,7 +116,7 @@ class Server:
         died = self.process.poll()
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(timeout=20)
+            code = self.process.wait(timeout=120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
@@ -272,7 +275,7 @@ class Stores(unittest.TestCase):
 
     def check_shared(self, model, words, url):
         """Two llama-servers, one after the other. The second computes the tail and less than a page."""
-        args = (model, "--rota", f"turbo8,store={url}", "-c", 2048, "-np", 1)
+        args = (model, "--rota", f"turbo8,{PATIENT},store={url}", "-c", 2048, "-np", 1)
         prompt = prose(words) + again(0)
         with Server(*args) as server:
             count = len(server.tokens(prompt))
@@ -320,7 +323,8 @@ class Stores(unittest.TestCase):
     def test_chats_share_what_llama_cli_computes(self):
         def chat():
             _, log = run("llama-cli", "-m", smollm2, "-t", 1, "-c", 512, "-n", 4, "-p", prose(120), "--single-turn",
-                         "--simple-io", "--no-warmup", "-lv", 4, "--rota", f"turbo8,tail=0,store=file:{folder}/chats")
+                         "--simple-io", "--no-warmup", "-lv", 4, "--rota",
+                         f"turbo8,tail=0,{PATIENT},store=file:{folder}/chats")
             return re.search(r"store: pages matched (\d+), missed \d+, loaded (\d+) .* stored (\d+) ", log).groups()
         _, _, stored = chat()
         self.assertGreater(int(stored), 1)

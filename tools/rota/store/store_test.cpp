@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "harness/terminal_run.h"
+
 // `rota store`, as a user meets it, with stores of files.
 
 namespace rota::test {
@@ -141,9 +143,10 @@ TEST_F(StoreBench, TimesPutAndGetBesidePlainFilesAndLeavesNothing) {
 
 TEST_F(StoreBench, LeavesNothingWhenItIsInterrupted) {
   fill(url("a"), 2);
-  const ToolOutput output = run_shell("timeout --foreground -s INT --preserve-status 1 " ROTA_TOOL_PATH
-                                      " store bench --pages 1000000 --page-bytes 1000 " +
-                                      url("a"));
+  TerminalRun run({"store", "bench", "--pages", "1000000", "--page-bytes", "1000", url("a")});
+  ASSERT_TRUE(run.shows(" of 1000000")) << run.shown();
+  run.interrupt();
+  const ToolOutput output = run.end();
   EXPECT_EQ(output.exit_code, 130) << output.text;
   EXPECT_TRUE(contains(output, "put ") && contains(output, "interrupted: what was measured")) << output.text;
   expect_nothing_is_left(2);
