@@ -96,8 +96,9 @@ class ROTA_API Device {
   Result<Buffer> allocate(std::uint64_t bytes);
 
   // A buffer over memory of the caller's own, for a CPU: nothing is copied. `keep` is held until the last handle and
-  // the last command that uses the buffer are gone; the memory must stay until then. Elements of views must be aligned
-  // to their size, and sealed pages and counters to 8 bytes. GPUs refuse it.
+  // the last command that uses the buffer are gone; the memory must stay until then. Any thread may let go of it, the
+  // device's own too: its destructor must not call rota, so it owns no device, buffer or encoder. Elements of views must
+  // be aligned to their size, and sealed pages and counters to 8 bytes. GPUs refuse it.
   Result<Buffer> wrap(std::span<std::byte> memory, std::shared_ptr<const void> keep = {});
 
   // A new encoder. If there is no memory for it, its status() says so.

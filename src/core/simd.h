@@ -139,9 +139,10 @@ ROTA_SIMD_INLINE F32s above_floor(F32s numbers) noexcept {
   return numbers - ((numbers - 0.5F + kMagic) - kMagic);
 }
 
-// Times 2 to the integer below the exponents, which are up to 0; below -125, 0.
+// Times 2 to the integer below the exponents, which are up to 0; below -125, 0. NaN stays: nothing is added to its
+// bits.
 ROTA_SIMD_INLINE F32s times_power_of_floor(F32s factors, F32s exponents) noexcept {
-  const I32s floors = same_bits<I32s>(exponents - 0.5F + kMagic) << 23;  // in the bits of an exponent
+  const I32s floors = same_bits<I32s>(up_to_zero(exponents) - 0.5F + kMagic) << 23;  // in the bits of an exponent
   const F32s powers = same_bits<F32s>(same_bits<I32s>(factors) + floors);
   return exponents < -125.0F ? F32s{} : powers;
 }

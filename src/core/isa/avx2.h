@@ -14,6 +14,11 @@ ROTA_SIMD_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept {
   return same_bits<F32s>(_mm256_fmadd_ps(same_bits<__m256>(a), same_bits<__m256>(b), same_bits<__m256>(sum)));
 }
 
+// Numbers above 0, and NaN, are 0.
+ROTA_SIMD_INLINE F32s up_to_zero(F32s numbers) noexcept {
+  return same_bits<F32s>(_mm256_min_ps(same_bits<__m256>(numbers), _mm256_setzero_ps()));
+}
+
 ROTA_SIMD_INLINE Bytes low_bytes(U32s numbers) noexcept {
   const auto bytes = same_bits<__m256i>(numbers & 255U);
   const __m128i pairs = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));

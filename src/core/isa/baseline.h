@@ -16,6 +16,15 @@ ROTA_SIMD_INLINE U16s f16_from_f32s(F32s wide) noexcept {
 
 ROTA_SIMD_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept { return sum + a * b; }
 
+// Numbers above 0, and NaN, are 0.
+ROTA_SIMD_INLINE F32s up_to_zero(F32s numbers) noexcept {
+#if defined(__SSE2__)
+  return same_bits<F32s>(_mm_min_ps(same_bits<__m128>(numbers), _mm_setzero_ps()));
+#else
+  return numbers < 0.0F ? numbers : F32s{};
+#endif
+}
+
 ROTA_SIMD_INLINE Bytes low_bytes(U32s numbers) noexcept {
   Bytes bytes = {};
   for (std::uint64_t i = 0; i < kLanes; ++i) bytes[i] = static_cast<std::uint8_t>(numbers[i]);

@@ -15,6 +15,11 @@ ROTA_SIMD_INLINE F32s multiply_add(F32s a, F32s b, F32s sum) noexcept {
   return same_bits<F32s>(vfmaq_f32(same_bits<float32x4_t>(sum), same_bits<float32x4_t>(a), same_bits<float32x4_t>(b)));
 }
 
+// Numbers above 0, and NaN, are 0.
+ROTA_SIMD_INLINE F32s up_to_zero(F32s numbers) noexcept {
+  return same_bits<F32s>(vminnmq_f32(same_bits<float32x4_t>(numbers), vdupq_n_f32(0)));
+}
+
 ROTA_SIMD_INLINE Bytes low_bytes(U32s numbers) noexcept {
   const uint16x4_t halves = vmovn_u32(same_bits<uint32x4_t>(numbers));
   const uint8x8_t bytes = vmovn_u16(vcombine_u16(halves, halves));
