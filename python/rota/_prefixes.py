@@ -45,7 +45,27 @@ def _samples(name, tensor):
 def rope_of(config):
     """What else keys and values depend on."""
     settings = {name: value for name, value in config.to_dict().items() if name not in _WITHOUT_EFFECT}
-    return json.dumps(settings, sort_keys=True, default=str)
+    return json.dumps(settings, sort_keys=True, default=str) + arithmetic()
+
+
+def arithmetic():
+    """How this thread computes now, where that is not as ever."""
+    import torch
+
+    autocast = f" autocast {torch.get_autocast_dtype('cpu')}" if torch.is_autocast_enabled("cpu") else ""
+    precision = torch.get_float32_matmul_precision()
+    return autocast + ("" if precision == "highest" else f" float32 products {precision}")
+
+
+def rope_that_follows_length(settings):
+    """The name of a rope whose angles depend on how long the whole text is, in a configuration's dictionary, or None."""
+    for name, value in settings.items():
+        if name in ("rope_type", "type") and isinstance(value, str) and ("dynamic" in value or value == "longrope"):
+            return value
+        found = rope_that_follows_length(value) if isinstance(value, dict) else None
+        if found:
+            return found
+    return None
 
 
 class _Tokens:
@@ -155,7 +175,7 @@ def _drain(store):
         except rota.Error as error:
             warnings.warn(f"rota: pages are not stored: {error}", stacklevel=2)
 
-    try:
+    if threading.main_thread().is_alive():
         threading.Thread(target=wait, name="rota-store").start()
-    except RuntimeError:  # the interpreter ends
+    else:  # the interpreter ends, and waits for no thread that begins now
         wait()

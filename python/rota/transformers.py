@@ -28,7 +28,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 import rota
 from rota._families import layers_of, refusal, set_implementation
-from rota._prefixes import StoredRows, rope_of, weights_of
+from rota._prefixes import StoredRows, arithmetic, rope_of, rope_that_follows_length, weights_of
 
 __all__ = ["RotaCache", "disable", "enable", "refusal", "weights_of"]
 
@@ -123,6 +123,9 @@ class RotaCache(Cache):
                              seal_within=seal_within, store=open_store(store), weights=weights, salt=salt)  # fmt: skip
         if store is not None and not weights:
             raise ValueError("rota: a cache with a store wants weights=, such as rota.transformers.weights_of(model)")
+        rope = None if store is None else rope_that_follows_length(config.to_dict())
+        if rope is not None:
+            raise NotImplementedError(f"rota: a store of prefixes with rope {rope!r}: a key would depend on all that follows it")
         self._device = rota.Device(device) if isinstance(device, str) else device or rota.default_device()
         self._shapes = shapes
         self._groups = self._make_groups()
@@ -132,6 +135,7 @@ class RotaCache(Cache):
         self._tokens = None  # [batch, columns]: which of them are tokens; None: all
         self._step = None
         self._given = None  # the forward's tokens and positions, while it runs
+        self._arithmetic = None  # of what is in the store
         self._stored = None  # StoredRows, with a store
         self._unstored = None  # the forward that ended last, and the columns before it
         self._warned = False
@@ -158,6 +162,7 @@ class RotaCache(Cache):
                                seal_within=o["seal_within"])  # fmt: skip
         self.rows = [self.kv.open_sequence() for _ in range(batch)]
         if o["store"] is not None:
+            self._arithmetic = arithmetic()
             self._stored = StoredRows.empty(rota.PrefixStore(o["store"], self.kv, weights=o["weights"], salt=o["salt"],
                                                              rope=rope_of(self.config)), batch)  # fmt: skip
 
@@ -221,6 +226,8 @@ class RotaCache(Cache):
         self._store()
         self._step = _Step(new, [row.length for row in self.rows])
         given, self._given = self._given, None
+        if self._stored is not None and self._arithmetic != arithmetic():
+            given = None
         if given is not None and given[0].shape == (len(self.rows), new):
             self._step.ids, self._step.positions = given
 
@@ -341,6 +348,7 @@ class RotaCache(Cache):
         other.kv, other.columns, other._tokens = self.kv, self.columns, self._tokens
         other.rows = None if self.rows is None else [row.fork() for row in self.rows]
         other._stored = None if self._stored is None else self._stored.copy()
+        other._arithmetic = self._arithmetic
         return other
 
     def __copy__(self):
@@ -467,6 +475,10 @@ def _tokens_given(kwargs):
     return ids, positions
 
 
+def _begins_at_zero(positions):
+    return positions is None or bool((positions == torch.arange(positions.shape[-1])).all())
+
+
 AttentionInterface.register(NAME, _attention)
 AttentionMaskInterface.register(NAME, _mask)
 
@@ -490,6 +502,8 @@ def enable(model, k="turbo4", v="turbo4", **options):
     # An error in the options is one here, and a device is opened once.
     options["device"] = new_cache(model.config)._device
     disable(model)
+    # Where they are not given, such models add to positions what an image before has left.
+    has_deltas = any(hasattr(module, "rope_deltas") for module in model.modules())
     prepare, prefill = model._prepare_cache_for_generation, model._prefill
 
     def prepare_cache(self, generation_config, model_kwargs, *args, **kwargs):
@@ -501,7 +515,8 @@ def enable(model, k="turbo4", v="turbo4", **options):
     def restored_prefill(self, input_ids, generation_config, model_kwargs, *args, **kwargs):
         cache, mask = model_kwargs.get("past_key_values"), model_kwargs.get("attention_mask")
         if isinstance(cache, RotaCache) and cache.columns == 0 and input_ids.numel() and (mask is None or bool(mask.all())):
-            if _tokens_given({**model_kwargs, "input_ids": input_ids}) is not None:
+            given = _tokens_given({**model_kwargs, "input_ids": input_ids})
+            if given is not None and _begins_at_zero(given[1]):
                 cache.restore(input_ids)
             generation_config = cache.chunked(generation_config)
         return prefill(input_ids, generation_config, model_kwargs, *args, **kwargs)
@@ -512,7 +527,9 @@ def enable(model, k="turbo4", v="turbo4", **options):
             _refuse_packed(kwargs.get("position_ids"), kwargs.get("attention_mask"))
             kwargs["past_key_values"] = new_cache(module.config)
         if isinstance(kwargs["past_key_values"], RotaCache):
-            kwargs["past_key_values"]._given = _tokens_given(kwargs)
+            given = _tokens_given(kwargs)
+            is_known = given is not None and not (has_deltas and given[1] is None)
+            kwargs["past_key_values"]._given = given if is_known else None
         return (), kwargs
 
     def after_forward(module, args, kwargs, output):

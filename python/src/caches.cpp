@@ -284,7 +284,10 @@ void bind_caches(nb::module_& module) {
       .def_prop_ro(
           "non_finite",
           [](const Cache& cache) {
-            const KvNonFinite lost = cache.cache.non_finite().value();
+            const KvNonFinite lost = [&] {
+              const nb::gil_scoped_release unlocked;
+              return cache.cache.non_finite().value();
+            }();
             nb::dict dict;
             dict["appended"] = lost.appended;
             dict["sealed"] = lost.sealed;

@@ -61,6 +61,7 @@ milliseconds milliseconds_of(double seconds, const char* argument) {
   return milliseconds(std::llround(std::ceil(seconds * 1000)));
 }
 
+// Not converted: other numbers would wrap around to other tokens, under whose keys pages would be stored.
 using Tokens = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::span<const std::int32_t> span_of(const Tokens& tokens) { return {tokens.data(), tokens.size()}; }
@@ -193,16 +194,16 @@ void bind_stores(nb::module_& module) {
            "deadline"_a = 1.0, "max_queued_puts"_a = PrefixStoreOptions{}.max_queued_puts, "needs_state"_a = false)
       .def_prop_ro(
           "page", [](const PyPrefixStore& self) { return self->page(); }, "Tokens of a stored page.")
-      .def("match", &match, "tokens"_a, "How many of these tokens (int32) are stored, in whole pages.")
-      .def("load", &load, "tokens"_a,
+      .def("match", &match, "tokens"_a.noconvert(), "How many of these tokens (int32) are stored, in whole pages.")
+      .def("load", &load, "tokens"_a.noconvert(),
            "(sequence, tokens): a new sequence with the longest stored prefix. Leave out the last token: a model needs "
            "one.")
-      .def("load_state", &load_state, "tokens"_a,
+      .def("load_state", &load_state, "tokens"_a.noconvert(),
            "(sequence, tokens, state): load(), and what put_state() stored there.")
-      .def("put", &put, "sequence"_a, "tokens"_a,
+      .def("put", &put, "sequence"_a, "tokens"_a.noconvert(),
            "Stores, behind the caller, pages of the sequence that are sealed and were not stored before. Call it after "
            "every step. `tokens` are those of the sequence from its first on.")
-      .def("put_state", &put_state, "tokens"_a, "state"_a,
+      .def("put_state", &put_state, "tokens"_a.noconvert(), "state"_a,
            "Stores bytes of the caller's own for the prefix of exactly these tokens, a multiple of `page`.")
       .def("flush", &flush, "seconds"_a, "Waits until all that was put is stored or dropped.")
       .def_prop_ro("counters", &counters, "What became of calls, in pages, and the last error of the store.");

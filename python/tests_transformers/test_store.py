@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 
+import numpy
 import pytest
 import torch
 
@@ -176,6 +177,99 @@ def test_positions_and_inputs_of_the_callers_own_are_not_stored(url):
         model(input_ids=ids, past_key_values=RotaCache(model.config, **options))
     wait_until_stored()
     assert options["store"].stat()["pages"] == 4
+
+
+def test_positions_of_the_callers_own_load_nothing(url, monkeypatch):
+    model, inputs = tiny("llama"), prompt()
+    rota.transformers.enable(model, store=url, **EXACT)
+    generate(model, inputs)
+    watched = Watched(model, monkeypatch)
+    jump = torch.cat([torch.arange(200), torch.arange(100, 100 + PROMPT - 200)])[None]
+    for positions in (torch.arange(7, 7 + PROMPT)[None], jump):
+        rota.transformers.disable(model)
+        want = generate(model, inputs | dict(position_ids=positions))
+        rota.transformers.enable(model, store=url, **EXACT)
+        assert torch.equal(generate(model, inputs | dict(position_ids=positions)), want)
+    assert watched.seen == []
+    generate(model, inputs | dict(position_ids=torch.arange(PROMPT)[None]))
+    assert watched.seen == [256]
+
+
+@pytest.mark.parametrize("rope", [
+    dict(rope_type="dynamic", factor=4.0, rope_theta=1e4),
+    dict(rope_type="longrope", rope_theta=1e4, factor=4.0, original_max_position_embeddings=256,
+         short_factor=[1.0] * 8, long_factor=[2.0] * 8)], ids=lambda rope: rope["rope_type"])  # fmt: skip
+def test_keys_that_depend_on_the_whole_text_are_not_shared(rope, url):
+    model = tiny("llama")
+    model.config.rope_parameters = rope
+    rota.transformers.enable(model)
+    with pytest.raises(NotImplementedError, match=f"rope '{rope['rope_type']}'"):
+        rota.transformers.enable(model, store=url)
+
+
+def test_what_autocast_computes_is_of_its_own(url, monkeypatch):
+    model, inputs = tiny("llama"), prompt()
+    rota.transformers.enable(model, store=url, **EXACT)
+    watched = Watched(model, monkeypatch)
+    with torch.autocast("cpu", torch.bfloat16):
+        generate(model, inputs)
+    generate(model, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        generate(model, inputs)
+    assert watched.seen == [0, 0, 256]
+    # A cache that lived through both.
+    other = prompt(seed=2)["input_ids"]
+    cache = RotaCache(model.config, **EXACT, store=rota.PageStore(url), weights=weights_of(model))
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            model(input_ids=other[:, :20], past_key_values=cache)
+        model(input_ids=other[:, 20:], past_key_values=cache)
+    del cache
+    wait_until_stored()
+    generate(model, dict(input_ids=other))
+    with torch.autocast("cpu", torch.bfloat16):
+        generate(model, dict(input_ids=other))
+    assert watched.seen[3:] == [0, 0]
+
+
+def test_positions_that_the_model_makes_up_are_not_stored(url):
+    model, ids = tiny("llama"), random_ids(1, PROMPT)
+    model.model.rope_deltas = None  # as models have that see images
+    rota.transformers.enable(model)
+    store = rota.PageStore(url)
+    for positions, pages in ((None, 0), (torch.arange(PROMPT)[None], 4)):
+        cache = RotaCache(model.config, **EXACT, store=store, weights=weights_of(model))
+        with torch.no_grad():
+            model(input_ids=ids, position_ids=positions, past_key_values=cache)
+        del cache
+        wait_until_stored()
+        assert store.stat()["pages"] == pages
+
+
+def test_tokens_are_int32(url):
+    cache = rota.KvCache([rota.KvGroup([0], 1, 64, page=64, tail=64)], max_tokens=1000)
+    store = rota.PrefixStore(rota.PageStore(url), cache, weights="test")
+    tokens = numpy.arange(500)
+    assert store.match(tokens.astype(numpy.int32)) == 0
+    for others in (tokens, tokens + 2**32, tokens + 0.75):
+        with pytest.raises(TypeError):
+            store.match(others)
+
+
+def test_a_program_that_ends_waits_for_its_pages(url):
+    """The cache is alive then, as a script's global is."""
+    script = """
+import sys, threading
+import rota._prefixes
+class Slow:
+    counters = dict(queued_puts=1, failed_calls=0)
+    def flush(self, seconds):
+        threading.Event().wait(1)
+        print("stored", flush=True)
+rows = rota._prefixes.StoredRows(Slow(), [])
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert ended.stdout == "stored\n", ended.stderr
 
 
 def test_other_weights_codecs_and_salts_share_nothing(url, monkeypatch):

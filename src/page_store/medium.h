@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "page_store/object.h"
+#include "page_store/pause.h"
 #include "rota/result.h"
 #include "rota/store.h"
 
@@ -51,6 +52,9 @@ class Medium {
  public:
   virtual ~Medium() = default;
 
+  // For those who would rather do without than wait again.
+  Pause& pause() noexcept { return pause_; }
+
   virtual Result<std::vector<StoredPage>> find(std::span<const PageKey> keys, Deadline deadline) = 0;
 
   // An error only if nothing could be found out.
@@ -75,6 +79,9 @@ class Medium {
   virtual Status list(const std::function<Status(const StoredPage&)>& each, Deadline deadline) = 0;
   virtual Result<StoreStat> stat(Deadline deadline) = 0;
   virtual Result<StoreCollected> collect(Deadline deadline) = 0;
+
+ private:
+  Pause pause_;
 };
 
 }  // namespace rota::page_store

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::size_t kProbes = 16;           // of one question to the medium
 constexpr std::uint64_t kSegmentBlocks = 32;  // that are loaded together: what came before them stays if they fail
-constexpr std::chrono::milliseconds kFirstPause{100}, kLongestPause{30'000};
 
 }  // namespace
 
@@ -59,12 +58,6 @@ Prefixes::~Prefixes() {
   if (worker_.joinable()) worker_.join();
 }
 
-void Prefixes::succeeded() noexcept {
-  const std::lock_guard lock(mutex_);
-  down_until_ = {};
-  down_for_ = {};
-}
-
 void Prefixes::failed_in_part(const Error& error) noexcept {
   const std::lock_guard lock(mutex_);
   ++counters_.failed_calls;
@@ -74,15 +67,9 @@ void Prefixes::failed_in_part(const Error& error) noexcept {
   }));
 }
 
-// What fails while the store is left alone began before: it is the same failure.
 void Prefixes::failed(const Error& error) noexcept {
   failed_in_part(error);
-  const std::lock_guard lock(mutex_);
-  const Deadline now = Clock::now();
-  if (now < down_until_) return;
-  const bool is_long_ago = now > down_until_ + kLongestPause;
-  down_for_ = is_long_ago ? kFirstPause : std::clamp(2 * down_for_, kFirstPause, kLongestPause);
-  down_until_ = now + down_for_;
+  medium_->pause().begin();
 }
 
 PrefixCounters Prefixes::counters() const noexcept {
@@ -163,13 +150,8 @@ Result<PrefixMatch> Prefixes::match(std::span<const std::int32_t> tokens) {
   if (!keys) return keys.error();
   const std::uint64_t whole = keys->size();
   PrefixMatch match{.keys = std::move(keys).value()};
-  bool is_asked = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_asked = !is_down() && whole > 0;
-  }
   std::uint64_t blocks = 0;
-  if (is_asked) {
+  if (whole > 0 && !medium_->pause().is_on()) {
     auto usable = usable_blocks(match.keys);
     if (usable) {
       blocks = *usable;  // which does not say that it can serve them, too
@@ -240,7 +222,7 @@ Status Prefixes::load_blocks(const PrefixMatch& match, OpenedSequence& sequence,
     counters_.failed_loads += all - begin;
     return {};
   }
-  succeeded();
+  medium_->pause().end();
   return {};
 }
 

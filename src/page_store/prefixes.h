@@ -88,12 +88,10 @@ class Prefixes : public core::OfProcess {
   Deadline deadline() const { return Clock::now() + options_.deadline; }
 
   // Precondition of these: the mutex is held.
-  bool is_down() const { return Clock::now() < down_until_; }
   Chain& chain_of(Sequence sequence);
   void enqueue(Job job);
 
-  // The store served what it was asked for, or a part, or not: then it is left alone for a while.
-  void succeeded() noexcept;
+  // The store did not serve a part of what it was asked for, or nothing: then it is left alone for a while.
   void failed_in_part(const Error& error) noexcept;
   void failed(const Error& error) noexcept;
 
@@ -106,7 +104,6 @@ class Prefixes : public core::OfProcess {
   std::vector<Wanted> wanted_for(const PrefixMatch& match, std::uint64_t blocks) const;
 
   void work();
-  bool is_left_alone() const;
   void verify(std::vector<ObjectName> objects);
   void run(PutPages& put);
   void run(PutState& put);
@@ -130,8 +127,6 @@ class Prefixes : public core::OfProcess {
   std::deque<Job> queue_;
   PrefixCounters counters_;  // but for the error, which is
   std::string last_error_;
-  Deadline down_until_ = {};
-  std::chrono::milliseconds down_for_ = {};
   bool is_working_ = false, ends_ = false;
   std::thread worker_;
 };

@@ -100,6 +100,17 @@ TEST_F(PrefixFailures, APageThatWasLostEndsThePrefix) {
   EXPECT_EQ(store->match(tokens).value().tokens, 40 * 128U) << "the store itself is well";
 }
 
+// As an engine has that makes a cache for each request.
+TEST_F(PrefixFailures, AllWhoUseAStoreLeaveItAlone) {
+  Engine engine(spec_of({full_group()}));
+  const Tokens tokens = random_tokens(700, 1);
+  medium->set({.is_gone = true});
+  EXPECT_EQ(prefixes(engine)->match(tokens).value().tokens, 0U);
+  const auto other = prefixes(engine);
+  EXPECT_EQ(other->match(tokens).value().tokens, 0U);
+  EXPECT_EQ(other->counters().failed_calls, 0U);
+}
+
 // One of many, with a fourth of the pages: what the others have is stored, and found as far as there is no hole.
 TEST_F(PrefixFailures, AServerThatIsDeadMakesHoles) {
   Engine engine(spec_of({full_group()}));

@@ -43,7 +43,7 @@ Status Prefixes::put(Sequence sequence, std::span<const std::int32_t> tokens) {
   const std::uint64_t blocks = *sealed / form_.tokens();
   const std::lock_guard lock(mutex_);
   Chain& chain = chain_of(sequence);
-  if (is_down()) return {};
+  if (medium_->pause().is_on()) return {};
   // Tokens may have been taken back since, and others have come. Comparing them costs less than hashing.
   const auto pages = tokens.first(static_cast<std::size_t>(*sealed));
   if (blocks == chain.tried && std::ranges::equal(chain.tokens, pages)) return {};
@@ -78,7 +78,7 @@ Status Prefixes::put_state(std::span<const std::int32_t> tokens, std::span<const
   auto keys = keys_of(tokens);
   if (!keys) return keys.error();
   const std::lock_guard lock(mutex_);
-  if (is_down() || queue_.size() >= options_.max_queued_puts) {
+  if (medium_->pause().is_on() || queue_.size() >= options_.max_queued_puts) {
     ++counters_.dropped_puts;
     return {};
   }
@@ -264,14 +264,9 @@ class Prefixes::BlockWriter {
   std::optional<Error> miss_;
 };
 
-bool Prefixes::is_left_alone() const {
-  const std::lock_guard lock(mutex_);
-  return is_down();
-}
-
 void Prefixes::run(PutPages& put) {
   const Left all{put.first, put.keys.size() - 1};
-  if (is_left_alone()) return give_again(put, all, Again::soon);
+  if (medium_->pause().is_on()) return give_again(put, all, Again::soon);
   std::optional<BlockWriter> writer;
   const Status status = core::guarded([&]() -> Status {
     auto layout = lay_out_saved(put.snapshot.saved());
@@ -289,7 +284,7 @@ void Prefixes::run(PutPages& put) {
   });
   const std::optional<Error> miss = writer ? writer->miss() : std::nullopt;
   if (status && (!miss || writer->has_served())) {
-    succeeded();
+    medium_->pause().end();
     if (!miss) return;
     failed_in_part(*miss);
     return give_again(put, writer->left(), Again::with_next_page);
@@ -309,12 +304,12 @@ void Prefixes::give_again(const PutPages& put, const Left& left, Again again) no
 }
 
 void Prefixes::run(PutState& put) {
-  const bool is_asked = !is_left_alone();
+  const bool is_asked = !medium_->pause().is_on();
   Status status;
   if (is_asked) {
     status = core::guarded([&] { return medium_->put(put.header, put.state, deadline()); });
     if (status) {
-      succeeded();
+      medium_->pause().end();
     } else {
       failed(status.error());
     }
@@ -338,7 +333,7 @@ void Prefixes::run(Verify& verify) {
     const auto found = medium_->find({&verify.objects.front().key, 1}, deadline());
     return found ? Status() : found.error();
   });
-  if (status) return succeeded();
+  if (status) return medium_->pause().end();
   failed(status.error());
 }
 

@@ -63,7 +63,8 @@ size_t llama_kv_rota::restore(llama_seq_id seq_id, const llama_token* tokens, si
 size_t llama_rota_restore(llama_context* ctx, llama_seq_id seq_id, const llama_token* tokens, size_t n_past,
                           size_t n_tokens) {
   auto* const memory = dynamic_cast<llama_kv_rota*>(ctx->memory.get());
-  if (memory == nullptr || has_adapter(*ctx->loras, *ctx->cvec, ctx->model.hparams.n_layer())) return n_past;
+  const bool is_plain = ctx->cparams.causal_attn && !has_adapter(*ctx->loras, *ctx->cvec, ctx->model.hparams.n_layer());
+  if (memory == nullptr || !is_plain) return n_past;
   ctx->synchronize();
   return memory->restore(seq_id, tokens, n_past, n_tokens);
 }
