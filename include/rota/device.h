@@ -95,10 +95,9 @@ class ROTA_API Device {
   // New memory of at least one byte, with undefined contents.
   Result<Buffer> allocate(std::uint64_t bytes);
 
-  // A buffer over memory of the caller's own, for a CPU: nothing is copied. `keep` is held until the last handle and
-  // the last command that uses the buffer are gone; the memory must stay until then. Any thread may let go of it, the
-  // device's own too: its destructor must not call rota, so it owns no device, buffer or encoder. Elements of views must
-  // be aligned to their size, and sealed pages and counters to 8 bytes. GPUs refuse it.
+  // A buffer over the caller's own memory, for a CPU: nothing is copied. `keep` is held as long as a handle or a
+  // command uses it, and the memory must stay; any thread may let go of it, so it must not call rota nor own handles.
+  // Elements of views must be aligned to their size, and sealed pages and counters to 8 bytes. GPUs refuse it.
   Result<Buffer> wrap(std::span<std::byte> memory, std::shared_ptr<const void> keep = {});
 
   // A new encoder. If there is no memory for it, its status() says so.
