@@ -150,7 +150,7 @@ Result<FoundPages> find_on(const std::shared_ptr<Servers>& servers, std::span<co
     }
     found.pages.push_back(page);
   }
-  if (unasked > 0 && unasked == keys.size()) return *found.unasked;
+  if (found.unasked && unasked == keys.size()) return *found.unasked;
   return found;
 }
 
