@@ -33,6 +33,12 @@ struct Wanted {
 struct FoundPages {
   std::vector<StoredPage> pages;
   std::optional<Error> unasked;
+
+  // For whom a part is as good as nothing.
+  Result<std::vector<StoredPage>> all() && {
+    if (unasked) return *std::move(unasked);
+    return std::move(pages);
+  }
 };
 
 // Objects on their way, in the order in which they were asked for. Ends what goes on when it is destroyed.

@@ -125,8 +125,8 @@ class Prefixes : public core::OfProcess {
   std::condition_variable queued_, idle_;
   std::vector<Chain> chains_;  // by the sequence's index: as many as the cache has
   std::deque<Job> queue_;
-  PrefixCounters counters_;  // but for the error, which is
-  std::string last_error_;
+  PrefixCounters counters_;
+  std::string last_error_;  // not in the counters: to copy it may take memory that is not there
   bool is_working_ = false, ends_ = false;
   std::thread worker_;
 };

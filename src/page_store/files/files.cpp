@@ -90,11 +90,13 @@ class Files final : public Medium, public core::OfProcess {
     const auto pages = find({&header.name.key, 1}, deadline);
     if (!pages) return pages.error();
     const std::uint64_t known_bytes = pages->front().part_bytes[static_cast<std::size_t>(header.name.part)];
-    const auto look = folder_->look_at(header.name);
-    if (!look) return look.error();
-    if (known_bytes > 0 && look->bytes == known_bytes) {
-      use({&header.name.key, 1});
-      return {};
+    if (known_bytes > 0) {
+      const auto look = folder_->look_at(header.name);
+      if (!look) return look.error();
+      if (look->bytes == known_bytes) {
+        use({&header.name.key, 1});
+        return {};
+      }
     }
     return shelf_->put(header, payload, deadline);
   }

@@ -55,11 +55,11 @@ class Listing {
   Status tell(std::span<const PageKey> keys) {
     auto found = find_on(servers_, keys, until_.deadline);
     if (!found) return found.error();
-    if (found->unasked) return *found->unasked;
-    std::vector<StoredPage>& pages = found->pages;
-    std::erase_if(pages, [](const StoredPage& page) { return page.bytes() == 0; });
-    if (Status status = read_headers(pages); !status) return status;
-    for (const StoredPage& page : pages) {
+    auto pages = std::move(*found).all();
+    if (!pages) return pages.error();
+    std::erase_if(*pages, [](const StoredPage& page) { return page.bytes() == 0; });
+    if (Status status = read_headers(*pages); !status) return status;
+    for (const StoredPage& page : *pages) {
       if (Status status = each_(page); !status) return status;
     }
     return {};

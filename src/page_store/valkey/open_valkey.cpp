@@ -19,8 +19,7 @@ class ValkeyMedium final : public Medium {
   Result<std::vector<StoredPage>> find(std::span<const PageKey> keys, Deadline deadline) override {
     auto found = find_on(servers_, keys, deadline);
     if (!found) return found.error();
-    if (found->unasked) return *found->unasked;
-    return std::move(found->pages);
+    return std::move(*found).all();
   }
 
   Result<FoundPages> find_reachable(std::span<const PageKey> keys, Deadline deadline) override {
